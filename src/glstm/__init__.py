@@ -1,0 +1,25 @@
+"""Time-gated recurrent networks: each unit of a g-LSTM opens only around a learned moment."""
+
+from glstm.analysis import count_cached_ops as count_cached_ops
+from glstm.analysis import count_ops as count_ops
+from glstm.analysis import gradient_flow as gradient_flow
+from glstm.convert import from_lstm as from_lstm
+from glstm.convert import prune as prune
+from glstm.convert import to_lstm as to_lstm
+from glstm.gated import GatedLSTM as GatedLSTM
+from glstm.gates import Clockwork as Clockwork
+from glstm.gates import Gate as Gate
+from glstm.gates import Gaussian as Gaussian
+from glstm.gates import Open as Open
+from glstm.gates import Phased as Phased
+from glstm.layers import GLSTM as GLSTM
+from glstm.layers import LSTM as LSTM
+from glstm.layers import PLSTM as PLSTM
+from glstm.layers import gate_parameters as gate_parameters
+from glstm.layers import weight_parameters as weight_parameters
+from glstm.models import SequenceModel as SequenceModel
+from glstm.rnn import GRNN as GRNN
+from glstm.training.budget import budget as budget
+from glstm.training.curriculum import TemporalCurriculum as TemporalCurriculum
+
+__version__ = "0.1.0"

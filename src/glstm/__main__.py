@@ -1,0 +1,3 @@
+from glstm.cli.main import main
+
+main()

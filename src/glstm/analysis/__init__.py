@@ -1,0 +1,5 @@
+"""Looking at networks: operation counts, gradient flow, pictures."""
+
+from glstm.analysis.gradient_flow import gradient_flow as gradient_flow
+from glstm.analysis.operations import count_cached_ops as count_cached_ops
+from glstm.analysis.operations import count_ops as count_ops

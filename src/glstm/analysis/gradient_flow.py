@@ -1,0 +1,55 @@
+"""How much of the loss's gradient reaches each step: the paper's Gamma."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from glstm.layers import gated_layers
+from glstm.times import as_times
+
+
+def gradient_flow(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Gamma (T,): the mean over samples and units of |dL/dh_n|, a total derivative of each sample's own loss.
+
+    `loss(model(x), y)` must be a mean over the batch, as torch's losses are; that mean is undone here. The model
+    must hold one gated layer, fed (T, B, D) or (B, T, D), not bidirectional; of a stack, h is the top layer's.
+    """
+    layers = gated_layers(model)
+    if len(layers) != 1:
+        raise ValueError(f"gradient_flow needs a model with exactly one gated layer, but this one has {len(layers)}")
+    if layers[0].bidirectional:
+        raise ValueError("gradient_flow is not defined for a bidirectional layer: its steps have no common order")
+    hidden: list[Tensor] = []
+
+    def in_single_steps(layer, args, kwargs, _):
+        output, state, states = _step_by_step(layer, *args, **kwargs)
+        hidden.extend(states)
+        return output, state
+
+    hook = layers[0].register_forward_hook(in_single_steps, with_kwargs=True)
+    try:
+        with torch.enable_grad():
+            value = loss(model(x), y)
+            if not hidden:
+                raise ValueError("gradient_flow needs at least one step of input")
+            gradients = torch.autograd.grad(value, hidden, materialize_grads=True)
+    finally:
+        hook.remove()
+    return torch.stack([gradient[-1].abs().mean() * gradient.shape[1] for gradient in gradients])
+
+
+def _step_by_step(layer, input: Tensor, hx=None, times: Tensor | None = None, *, sequence: bool = True):
+    """The layer's result, built from one-step runs so that each step's h (layers, B, H) is a tensor of its own."""
+    x = input.transpose(0, 1) if layer.batch_first else input
+    t = as_times(times, x.shape[0], x.shape[1], layer.batch_first, x.device)
+    h, c = layer._initial_state(hx, x, batched=True)
+    states = []
+    for n in range(len(x)):
+        _, (h, c) = layer._run(x[n : n + 1], h, c, t[n : n + 1], None, sequence=False)
+        h = h if h.requires_grad else h.requires_grad_()
+        states.append(h)
+    output = None
+    if sequence:
+        output = torch.stack([h[-1] for h in states], 1 if layer.batch_first else 0)
+    return output, (h, c), states

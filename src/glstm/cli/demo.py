@@ -1,0 +1,204 @@
+"""`glstm demo`: a g-LSTM and its LSTM twin, side by side on a long adding task, each with the same time."""
+
+import multiprocessing
+import os
+import queue
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from glstm.errors import UserError
+from glstm.training.display import Display, EpochRow
+
+THRESHOLD = 0.01  # the paper's v_T, for what the trained network costs
+
+
+@dataclass
+class Contestant:
+    """What the parent process knows of one network."""
+
+    name: str
+    folder: Path
+    rows: list[EpochRow] = field(default_factory=list)
+
+    @property
+    def at_seconds(self) -> list[float]:
+        total, at = 0.0, []
+        for row in self.rows:
+            total += row.seconds
+            at.append(total)
+        return at
+
+
+def demo(
+    seconds: Annotated[float, typer.Option(help="Training time for each network; both train at once.")] = 150.0,
+    out: Annotated[Path, typer.Option(help="Folder for the result; made anew.")] = Path("runs/demo"),
+    seed: Annotated[int, typer.Option(help="Seed of both networks.")] = 0,
+) -> None:
+    """Train a g-LSTM and a plain LSTM on the same long task for the same time, and compare them."""
+    if seconds <= 0:
+        raise UserError(f"--seconds must be above 0, not {seconds:g}")
+    if out.exists() and any(out.iterdir()) and not (out / "glstm").is_dir():
+        raise UserError(f"{out} holds something that is not a demo's result; choose another --out")
+    shutil.rmtree(out, ignore_errors=True)
+    glstm, lstm = contestants = [Contestant("g-LSTM", out / "glstm"), Contestant("LSTM", out / "lstm")]
+    console = Console()
+    recipe = demo_recipe(seed)
+    console.print(
+        f"The adding task: {recipe.steps} numbers, two of them marked; say the sum of those two.\n"
+        f"Always answering 1 has an error of 0.167; below 0.01 the task is solved. Each network has {recipe.units} "
+        f"units and {seconds:.0f} s on half of this machine.\n",
+        highlight=False,
+    )
+    _race(contestants, recipe, seconds, console)
+    _conclude(glstm, lstm, recipe, out, console)
+
+
+def demo_recipe(seed: int):
+    from glstm.training.recipe import preset
+
+    return preset("adding").changed(
+        steps=100,
+        mu=(1.0, 100.0),
+        sigma=20.0,
+        gate_lr=0.3,
+        units=40,
+        lr=3e-3,
+        batch=20,
+        train_size=1000,
+        test_size=500,
+        epochs=1_000_000,
+        seed=seed,
+    )
+
+
+def _race(contestants: list[Contestant], recipe, seconds: float, console: Console) -> None:
+    """Both networks at once, a process each, until their time is up."""
+    spawn = multiprocessing.get_context("spawn")
+    events = spawn.Queue()
+    workers = []
+    for one in contestants:
+        cell = recipe.changed(cell="glstm" if one.name == "g-LSTM" else "lstm")
+        workers.append(spawn.Process(target=_train, args=(one.name, cell, one.folder, seconds, events), daemon=True))
+    for worker in workers:
+        worker.start()
+    bar = Progress(TextColumn("time"), BarColumn(60), TextColumn("{task.completed:.0f} of {task.total:.0f} s"))
+    clock = bar.add_task("time", total=seconds)
+    started: float | None = None
+    by_name = {one.name: one for one in contestants}
+    with Live(console=console, refresh_per_second=4) as live:
+        while any(worker.is_alive() for worker in workers) or not events.empty():
+            try:
+                name, row = events.get(timeout=0.2)
+                started = started or time.monotonic()
+                if row is not None:
+                    by_name[name].rows.append(row)
+            except queue.Empty:
+                pass
+            if started is not None:
+                bar.update(clock, completed=min(time.monotonic() - started, seconds))
+            live.update(Group(_scores(contestants), bar))
+    if failed := [worker for worker in workers if worker.exitcode]:
+        raise UserError(f"a training process ended with exit code {failed[0].exitcode}; its message is above")
+
+
+def _train(name: str, recipe, folder: Path, seconds: float, events) -> None:
+    """In a process of its own: train until the time is up, telling the parent about every epoch."""
+    import signal
+
+    import torch
+
+    from glstm.training.fabric import make_fabric
+    from glstm.training.loop import Trainer
+    from glstm.training.run import RunFolder
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear; it ends this process with itself
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+
+    class Tell(Display):
+        def epoch(self, row: EpochRow) -> None:
+            events.put((name, row))
+
+    run = RunFolder(folder)
+    trainer = Trainer(recipe, run, make_fabric("cpu"))
+    run.create(recipe, trainer.task, {"device": "cpu"})
+    events.put((name, None))
+    deadline = time.monotonic() + seconds
+    trainer.fit(Tell(), lambda: time.monotonic() > deadline)
+    trainer.finish()
+
+
+def _scores(contestants: list[Contestant]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("network", "epochs", "training loss", "test error", "mean openness", ""):
+        table.add_column(heading, justify="left" if heading in ("network", "") else "right", min_width=8)
+    for one in contestants:
+        if not one.rows:
+            table.add_row(one.name, "starting ...")
+            continue
+        last = one.rows[-1]
+        verdict = "[green]solved[/]" if last.test_error < 0.01 else ""
+        table.add_row(
+            one.name, str(last.epoch), f"{last.train_loss:.5f}", f"{last.test_error:.5f}", f"{last.mean_k:.2f}", verdict
+        )
+    return table
+
+
+def _conclude(glstm: Contestant, lstm: Contestant, recipe, out: Path, console: Console) -> None:
+    from glstm.training.build import build_task
+    from glstm.training.evaluate import cost, error_sums, threshold_at
+    from glstm.training.run import RunFolder
+
+    task = build_task(recipe)
+    table = Table(title=f"after {glstm.at_seconds[-1]:.0f} s each")
+    for heading in ("network", "test error", "open", "operations", "time"):
+        table.add_column(heading, justify="left" if heading == "network" else "right")
+    for one in (glstm, lstm):
+        model = RunFolder(one.folder).load_model()
+        with threshold_at(model.layer, THRESHOLD):
+            _, error = error_sums(model, task, batch=100)
+            price = cost(model.layer, task.steps)
+        operations = price.cached_ops if one is glstm else price.lstm_ops
+        table.add_row(
+            one.name,
+            f"{float(error) / task.test_size:.5f}",
+            f"{100 * price.open_share:.0f} %",
+            f"{operations / 1e6:.2f} M",
+            f"{one.at_seconds[-1]:.0f} s",
+        )
+    console.print(table)
+    console.print(f"(open and operations: one sequence, units with k <= {THRESHOLD} closed, frozen work kept)")
+    picture = out / "demo.png"
+    _draw(glstm, lstm, picture, task.steps)
+    console.print(f"picture: [bold]{picture}[/]")
+
+
+def _draw(glstm: Contestant, lstm: Contestant, path: Path, steps: int) -> None:
+    import torch
+
+    from glstm.analysis import plots
+    from glstm.training.checkpoint import read_extra
+    from glstm.training.run import RunFolder
+
+    run = RunFolder(glstm.folder)
+    with torch.no_grad():
+        after = run.load_model().layer.openness(steps)[0].numpy()
+    before = read_extra(run.checkpoint)["gates_before"].numpy()
+    figure = plots.new_figure(11, 3.4)
+    curves, left, right = figure.subplots(1, 3, width_ratios=[1.5, 1, 1])
+    data = {one.name: (one.at_seconds, [row.test_error for row in one.rows]) for one in (glstm, lstm)}
+    plots.draw_curves(curves, data, metric="error", percent=False, x="seconds of training")
+    curves.set_title(f"adding task, {steps} steps", fontsize=10)
+    plots.draw_gates(left, before, "g-LSTM's gates before")
+    image = plots.draw_gates(right, after, "and after training")
+    right.set_ylabel("")
+    figure.colorbar(image, ax=right, label="openness k")
+    plots.save(figure, path)

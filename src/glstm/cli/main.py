@@ -1,0 +1,30 @@
+"""`glstm`: puts the verbs together and turns errors a person can act on into one sentence."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from glstm.cli import data, demo, evaluate, train
+from glstm.errors import UserError
+
+app = typer.Typer(
+    name="glstm",
+    help="Time-gated recurrent networks: train them, test them, see what they cost.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("demo")(demo.demo)
+app.add_typer(data.app, name="data")
+
+
+def main() -> None:
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)

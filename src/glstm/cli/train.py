@@ -1,0 +1,211 @@
+"""`glstm train`: a network on a task, by one of the paper's recipes or your own."""
+
+import signal
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from glstm.errors import UserError
+
+NETWORK, GATE, OPTIMISER, LENGTH, MACHINE = "Network", "Gate", "Optimiser", "Data and length", "Machine and folders"
+
+
+def Opt(help: str, panel: str, *names: str, **more):
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
+
+
+def train(
+    context: typer.Context,
+    task: Annotated[
+        str | None,
+        typer.Argument(help="adding, smnist, pmnist or scifar (with --resume: leave it out).", show_default=False),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="The recipe to start from; without it, the paper's Table 1. Any option below changes a value "
+            "of it. adding: adding-1000, adding-2000, adding-mu500, adding-a1, adding-a2, adding-a3, "
+            "adding-plstm. smnist: smnist, smnist-budget. pmnist: pmnist. scifar: scifar, "
+            "scifar-curriculum.",
+            show_default=False,
+        ),
+    ] = None,
+    cell: Annotated[
+        Literal["glstm", "plstm", "lstm"] | None, Opt("Gaussian-gated, phased, or plain LSTM.", NETWORK)
+    ] = None,
+    units: Annotated[int | None, Opt("Hidden units in a layer.", NETWORK)] = None,
+    layers: Annotated[int | None, Opt("Recurrent layers.", NETWORK)] = None,
+    head: Annotated[
+        Literal["linear", "deep"] | None,
+        Opt("What reads the last state: one linear layer, or 256-256 with Drop-Connect.", NETWORK),
+    ] = None,
+    candidate: Annotated[
+        Literal["tanh", "sigmoid"] | None,
+        Opt("The cell's candidate; the paper prints sigmoid, everybody uses tanh.", NETWORK),
+    ] = None,
+    init: Annotated[
+        Literal["orthogonal", "xavier", "torch"] | None, Opt("How the recurrent layer's weights start.", NETWORK)
+    ] = None,
+    forget_bias: Annotated[float | None, Opt("Where the forget gate's bias starts.", NETWORK)] = None,
+    chrono: Annotated[
+        float | None, Opt("Chrono initialisation of the biases, with this T_max, instead of --forget-bias.", NETWORK)
+    ] = None,
+    mu: Annotated[str | None, Opt("When units open, in steps: one number, or LOW,HIGH to draw from.", GATE)] = None,
+    sigma: Annotated[str | None, Opt("For how long, in steps: one number, or LOW,HIGH.", GATE)] = None,
+    tau: Annotated[str | None, Opt("plstm: period of the gate, a number or LOW,HIGH.", GATE)] = None,
+    s: Annotated[str | None, Opt("plstm: shift of the gate, a number or LOW,HIGH.", GATE)] = None,
+    r: Annotated[str | None, Opt("plstm: open share of a period, a number or LOW,HIGH.", GATE)] = None,
+    threshold: Annotated[
+        float | None, Opt("v_T while training: units with k at or below it are closed and copied.", GATE)
+    ] = None,
+    gate_lr: Annotated[float | None, Opt("Learning rate of the gate's values; 0 freezes them.", GATE)] = None,
+    budget: Annotated[float | None, Opt("lambda: charge this much times the mean openness.", GATE)] = None,
+    curriculum: Annotated[
+        bool | None,
+        Opt("Widen narrow gates epoch by epoch until an LSTM is left.", GATE, "--curriculum/--no-curriculum"),
+    ] = None,
+    alpha: Annotated[float | None, Opt("Curriculum: how much a sigma grows at a time, as a share.", GATE)] = None,
+    rho: Annotated[
+        float | None, Opt("Curriculum: the share of units, the narrowest, that grow each epoch.", GATE)
+    ] = None,
+    open_epochs: Annotated[int | None, Opt("Curriculum: last epochs with every gate wide open.", GATE)] = None,
+    open_sigma: Annotated[float | None, Opt("Curriculum: the sigma of wide open.", GATE)] = None,
+    optimizer: Annotated[Literal["adam", "rmsprop", "sgd"] | None, Opt("Which optimiser.", OPTIMISER)] = None,
+    lr: Annotated[float | None, Opt("Learning rate of the weights.", OPTIMISER)] = None,
+    decay: Annotated[float | None, Opt("RMSProp's decay.", OPTIMISER)] = None,
+    clip: Annotated[float | None, Opt("Clip the norm of the weights' gradient to this; 0 does not.", OPTIMISER)] = None,
+    epochs: Annotated[int | None, Opt("How often to go through the training set.", LENGTH)] = None,
+    batch: Annotated[int | None, Opt("Sequences in a batch, over all devices.", LENGTH)] = None,
+    steps: Annotated[int | None, Opt("adding: length of a sequence.", LENGTH)] = None,
+    train_size: Annotated[int | None, Opt("Use only this many training sequences.", LENGTH)] = None,
+    test_size: Annotated[int | None, Opt("Use only this many test sequences.", LENGTH)] = None,
+    seed: Annotated[int | None, Opt("Seed of the weights, the gates and the order of the data.", LENGTH)] = None,
+    out: Annotated[Path | None, Opt("Run folder to make; without it, runs/TASK-CELL-seedN.", MACHINE)] = None,
+    resume: Annotated[
+        Path | None, Opt("Go on with the run in this folder where it stopped; only --epochs may change.", MACHINE)
+    ] = None,
+    data: Annotated[
+        Path | None, Opt("Folder of data files; without it, the variable GLSTM_DATA or your cache folder.", MACHINE)
+    ] = None,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to train.", rich_help_panel=MACHINE)
+    ] = "auto",
+    devices: Annotated[int, typer.Option(help="How many devices on each machine.", rich_help_panel=MACHINE)] = 1,
+    nodes: Annotated[int, typer.Option(help="How many machines.", rich_help_panel=MACHINE)] = 1,
+    precision: Annotated[
+        Literal["32-true", "64-true", "bf16-mixed"], typer.Option(help="Arithmetic.", rich_help_panel=MACHINE)
+    ] = "32-true",
+) -> None:
+    """Train a network and keep everything about it in a run folder.
+
+    [bold]glstm train adding[/] trains the paper's g-LSTM on its adding task; [bold]glstm train adding --cell lstm[/]
+    its plain twin; [bold]glstm train smnist --preset smnist-budget --epochs 20[/] a thrifty one on MNIST. Press
+    Ctrl-C once to stop after the present batch; [bold]glstm train --resume RUN[/] goes on from there, to the same
+    final bits as if it had not stopped. The folder holds config.json, metrics.csv, losses.csv, the network, a
+    checkpoint and two pictures.
+    """
+    from glstm.training.recipe import Recipe
+    from glstm.training.recipe import preset as find_preset
+    from glstm.training.run import RunFolder
+
+    asked = {
+        name: value
+        for name, value in context.params.items()
+        if name in Recipe.__dataclass_fields__ and name != "task" and value is not None
+    }
+    for name in ("mu", "sigma", "tau", "s", "r"):
+        if name in asked:
+            asked[name] = parse_spread(name, asked[name])
+    if resume is not None:
+        folder = RunFolder(resume)
+        recipe = folder.recipe()
+        if task not in (None, recipe.task):
+            raise UserError(f"{resume} is a run of {recipe.task}, not of {task}: leave the task out")
+        refused = sorted((set(asked) - {"epochs"}) | ({"preset"} if preset else set()) | ({"out"} if out else set()))
+        if refused:
+            raise UserError(f"a resumed run keeps its recipe: leave out --{refused[0].replace('_', '-')}")
+        if asked:
+            recipe = recipe.changed(**asked)
+    else:
+        if task is None:
+            raise UserError("say which task to train on: adding, smnist, pmnist or scifar")
+        recipe = find_preset(task, preset).changed(**asked)
+        folder = RunFolder(out or Path("runs") / f"{recipe.task}-{recipe.cell}-seed{recipe.seed}")
+    _run(recipe, folder, resume is not None, data, device, devices, nodes, precision)
+
+
+def parse_spread(name: str, text: str) -> float | tuple[float, float]:
+    """'40' or '300,700'."""
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    match numbers:
+        case (value,):
+            return value
+        case (low, high):
+            return low, high
+        case _:
+            raise UserError(f"--{name} takes one number or LOW,HIGH, such as 40 or 300,700, not {text!r}")
+
+
+def _run(recipe, folder, resuming: bool, data, device: str, devices: int, nodes: int, precision) -> None:
+    from glstm.training.display import display_for
+    from glstm.training.fabric import make_fabric
+    from glstm.training.loop import Trainer
+
+    console = Console()
+    fabric = make_fabric(device, devices, nodes, precision)
+    if fabric.global_rank == 0 and not resuming:
+        folder.require_unused()
+    fabric.launch()
+    trainer = Trainer(recipe, folder, fabric, data)
+    if resuming:
+        folder.check_artifacts(trainer.task)
+        trainer.resume()
+        if fabric.is_global_zero:
+            folder.update_recipe(recipe)
+    elif fabric.is_global_zero:
+        where = {
+            "device": str(fabric.device),
+            "devices": devices,
+            "nodes": nodes,
+            "precision": precision,
+            "data": str(data) if data else None,
+        }
+        folder.create(recipe, trainer.task, where)
+    with _StopOnSignal() as should_stop:
+        finished = trainer.fit(display_for(console), should_stop)
+    trainer.finish()
+    if not fabric.is_global_zero:
+        return
+    if finished:
+        last = trainer.history[-1]
+        console.print(
+            f"{folder.path}: {trainer.task.metric} {trainer.task.format_error(last.test_error)} "
+            f"after {last.epoch} epochs",
+            highlight=False,
+        )
+    else:
+        console.print(
+            f"stopped in epoch {trainer.epoch}; go on with: glstm train --resume {folder.path}", highlight=False
+        )
+
+
+class _StopOnSignal:
+    """The first Ctrl-C (or a polite kill) asks the loop to stop after its batch; the second one is the usual kind."""
+
+    def __enter__(self):
+        self.asked = False
+        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return lambda: self.asked
+
+    def _ask(self, number, _) -> None:
+        self.asked = True
+        signal.signal(number, self.before[number])
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,78 @@
+"""From and to `torch.nn.LSTM`, and the same layer without the units that never open."""
+
+import torch
+from torch import Tensor, nn
+
+from glstm.gated import GatedLSTM
+from glstm.gates import Values
+from glstm.layers import GLSTM
+
+
+def to_lstm(layer: GatedLSTM) -> nn.LSTM:
+    """The same weights with every gate fully open, as a `torch.nn.LSTM`."""
+    if layer.candidate != "tanh":
+        raise ValueError(f"torch.nn.LSTM has a tanh candidate, but this layer has candidate={layer.candidate!r}")
+    lstm = nn.LSTM(**_shape(layer))
+    lstm.load_state_dict({name: layer.state_dict()[name] for name in lstm.state_dict()})
+    return lstm.train(layer.training)
+
+
+def from_lstm(lstm: nn.LSTM, *, mu: Values = (1, 784), sigma: Values = 250.0, threshold: float = 0.0) -> GLSTM:
+    """The weights of a `torch.nn.LSTM` behind Gaussian gates; with a wide sigma, nearly the same network."""
+    layer = GLSTM(**_shape(lstm), proj_size=lstm.proj_size, mu=mu, sigma=sigma, threshold=threshold)
+    layer.load_state_dict(lstm.state_dict(), strict=False)
+    return layer.train(lstm.training)
+
+
+def _shape(layer: GatedLSTM | nn.LSTM) -> dict:
+    weight = next(layer.parameters())
+    return {
+        "input_size": layer.input_size,
+        "hidden_size": layer.hidden_size,
+        "num_layers": layer.num_layers,
+        "bias": layer.bias,
+        "batch_first": layer.batch_first,
+        "dropout": layer.dropout,
+        "bidirectional": layer.bidirectional,
+        "device": weight.device,
+        "dtype": weight.dtype,
+    }
+
+
+@torch.no_grad()
+def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
+    """The same layer without the units that are closed at every one of `times` (a number T stands for 1..T).
+
+    A unit that never opens keeps its initial state, which is zero unless `hx` says otherwise, so nothing reads
+    anything from it. The result computes the same outputs for the units that stay. `result.kept` says which
+    those were, one index tensor for each layer and direction: a head that read all units now reads
+    `weight[:, kept]`. All layers of a stack share one size, so in a stack the layer with the most open units
+    decides it, and the others keep some closed units beside their open ones.
+    """
+    full = GLSTM(**_shape(layer), threshold=threshold, candidate=layer.candidate, backend=layer.backend)
+    full.load_state_dict(layer.state_dict())
+    k = full.openness(times)
+    ever_open = k.gt(0).flatten(1, -2).any(1)  # (layers x directions, H)
+    size = max(int(ever_open.sum(1).max()), 1)
+    # A stable sort brings the open units to the front; sorting the first `size` keeps the units' own order.
+    kept = [row.float().argsort(descending=True, stable=True)[:size].sort().values for row in ever_open]
+
+    pruned = GLSTM(
+        **{**_shape(layer), "hidden_size": size}, threshold=threshold, candidate=layer.candidate, backend=layer.backend
+    )
+    directions = layer.num_directions
+    for index, (depth, suffix) in zip(kept, layer._places(), strict=True):
+        gates = torch.cat([index + gate * layer.hidden_size for gate in range(4)])
+        weight_ih = full._get("weight_ih", suffix)[gates]
+        if depth > 0:
+            below = kept[(depth - 1) * directions : depth * directions]
+            columns = torch.cat([unit + d * layer.hidden_size for d, unit in enumerate(below)])
+            weight_ih = weight_ih[:, columns]
+        pruned._get("weight_ih", suffix).copy_(weight_ih)
+        pruned._get("weight_hh", suffix).copy_(full._get("weight_hh", suffix)[gates][:, index])
+        for name in ("bias_ih", "bias_hh") if layer.bias else ():
+            pruned._get(name, suffix).copy_(full._get(name, suffix)[gates])
+        for name in layer.gate.names:
+            pruned._get(name, suffix).copy_(full._get(name, suffix)[index])
+    pruned.__dict__["kept"] = kept  # plain data, neither parameter nor module
+    return pruned.train(layer.training)

@@ -1,0 +1,119 @@
+"""Real data files: which ones, where they may lie, and whether they are what they should be.
+
+A file is known by the SHA-256 of its content, unpacked: it does not matter who compressed it or how.
+"""
+
+import gzip
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pooch
+
+from glstm.errors import DataError
+
+FOLDER_VARIABLE = "GLSTM_DATA"
+
+
+Contents = Iterator[tuple[str, bytes]]  # (file name, content)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place that files can be brought from: given the data folder, it yields its files."""
+
+    title: str
+    contents: Callable[[Path], Contents]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    name: str
+    title: str
+    files: tuple[DataFile, ...]
+    folders: tuple[str, ...]  # where under the data folder people keep it
+    sources: tuple[Source, ...] = ()  # in the order they are tried
+    pickles: tuple[str, ...] = ()  # names of a pickled version, which is refused
+
+
+def data_folder(given: Path | str | None = None) -> Path:
+    """The folder given, else the environment's, else the user's cache."""
+    return Path(given or os.environ.get(FOLDER_VARIABLE) or pooch.os_cache("glstm")).expanduser()
+
+
+def find(dataset: DataSet, file: DataFile, root: Path) -> Path | None:
+    """Where `file` lies under `root`, plain or gzipped; nothing is read."""
+    for folder in dataset.folders:
+        for ending in ("", ".gz"):
+            path = root / folder / (file.name + ending)
+            if path.is_file():
+                return path
+    return None
+
+
+def missing(dataset: DataSet, root: Path) -> list[DataFile]:
+    return [file for file in dataset.files if find(dataset, file, root) is None]
+
+
+def refuse_pickles(dataset: DataSet, root: Path) -> None:
+    for folder in dataset.folders:
+        for name in dataset.pickles:
+            path = root / folder / name
+            if path.exists():
+                raise DataError(
+                    f"{path} is {dataset.title}'s python version, a pickle, and reading a pickle can run any code: "
+                    f"use the official binary version, which 'glstm data fetch {dataset.name}' brings"
+                )
+
+
+def read(dataset: DataSet, file: DataFile, path: Path) -> bytes:
+    """The content of `path`, unpacked and checked."""
+    advice = f"delete it and run 'glstm data fetch {dataset.name}'"
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except EOFError:
+        raise DataError(f"{path} is truncated: its compressed stream ends early; {advice}") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is corrupt: {error}; {advice}") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    check(dataset, file, content, str(path), advice)
+    return content
+
+
+def check(dataset: DataSet, file: DataFile, content: bytes, source: str, advice: str) -> None:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest == file.sha256:
+        return
+    for other in dataset.files:
+        if digest == other.sha256:
+            raise DataError(f"{source} is mislabelled: it holds the content of {other.name}; {advice}")
+    if len(content) != file.size:
+        kind = "truncated" if len(content) < file.size else "too long"
+        raise DataError(f"{source} is {kind}: {len(content):,} bytes where {file.size:,} belong; {advice}")
+    raise DataError(
+        f"{source} is corrupt: its SHA-256 is {digest[:12]}... where {file.sha256[:12]}... belongs; {advice}"
+    )
+
+
+def read_all(dataset: DataSet, root: Path) -> dict[str, bytes]:
+    """Every file of the data set by name, checked; what is missing is named."""
+    if absent := missing(dataset, root):
+        names = ", ".join(file.name for file in absent)
+        raise DataError(
+            f"{dataset.title} is not complete in {root}: {names} missing; run 'glstm data fetch {dataset.name}', "
+            f"or point --data or {FOLDER_VARIABLE} at a folder that has it"
+        )
+    return {file.name: read(dataset, file, find(dataset, file, root) or root) for file in dataset.files}

@@ -1,0 +1,308 @@
+"""The layer behind all others: an LSTM stack, drop-in for `torch.nn.LSTM`, whose units open as a gate says.
+
+Shapes: T steps, B samples, D inputs, H units.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from glstm.gates import Gate, Values, apply_threshold, draw
+from glstm.ops import BACKENDS, CANDIDATES, gated_lstm
+from glstm.times import as_times, check_times
+
+State = tuple[Tensor, Tensor]
+
+
+class GatedLSTM(nn.Module):
+    """An LSTM stack whose units open as `gate` says; the general form of `GLSTM`, `PLSTM` and `LSTM`.
+
+    Parameters, their names and the gate order i f g o are `torch.nn.LSTM`'s; each layer and direction adds the
+    gate's own values, such as `mu_l0` and `sigma_l0_reverse`. `threshold` (v_T) may be changed at any time:
+    units with k <= threshold are exactly closed, in training and in evaluation alike.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device=None,
+        dtype=None,
+        *,
+        gate: Gate,
+        threshold: float = 0.0,
+        candidate: str = "tanh",
+        backend: str = "auto",
+    ):
+        super().__init__()
+        _check_options(input_size, hidden_size, num_layers, dropout, proj_size, threshold, candidate, backend)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        self.gate = gate
+        self.threshold = float(threshold)
+        self.candidate = candidate
+        self.backend = backend
+
+        width = hidden_size * self.num_directions
+        for layer, suffix in self._places():
+            inputs = input_size if layer == 0 else width
+            shapes = {"weight_ih": (4 * hidden_size, inputs), "weight_hh": (4 * hidden_size, hidden_size)}
+            if bias:
+                shapes |= {"bias_ih": (4 * hidden_size,), "bias_hh": (4 * hidden_size,)}
+            for name, shape in shapes.items():
+                empty = torch.empty(shape, device=device, dtype=dtype)
+                self.register_parameter(f"{name}{suffix}", nn.Parameter(empty))
+        for _, suffix in self._places():
+            for name in gate.names:
+                empty = torch.empty(hidden_size, device=device, dtype=dtype)
+                if gate.learned:
+                    self.register_parameter(f"{name}{suffix}", nn.Parameter(empty))
+                else:
+                    self.register_buffer(f"{name}{suffix}", empty)
+        self.reset_parameters()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # weights and gate values have names made at run time
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _places(self) -> Iterator[tuple[int, str]]:
+        """(layer, name suffix) of every layer and direction, in the order of torch's states."""
+        for layer in range(self.num_layers):
+            yield layer, f"_l{layer}"
+            if self.bidirectional:
+                yield layer, f"_l{layer}_reverse"
+
+    def _get(self, name: str, suffix: str) -> Tensor:
+        return getattr(self, f"{name}{suffix}")
+
+    def _gate_values(self, suffix: str) -> dict[str, Tensor]:
+        return {name: self._get(name, suffix) for name in self.gate.names}
+
+    def reset_parameters(self) -> None:
+        """torch's own draw for the weights (the same numbers from the same seed), then the gate's."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        gates = {f"{name}{suffix}" for _, suffix in self._places() for name in self.gate.names}
+        for name, parameter in self.named_parameters():
+            if name not in gates:
+                nn.init.uniform_(parameter, -bound, bound)
+        with torch.no_grad():
+            for _, suffix in self._places():
+                for name in self.gate.names:
+                    self._get(name, suffix).copy_(self.gate.draw(name, self.hidden_size))
+
+    def set_gate(self, **values: Values) -> None:
+        """Set gate values by hand in every layer and direction, as `set_gate(mu=500, sigma=(20, 60))`."""
+        for name in values:
+            if name not in self.gate.names:
+                known = ", ".join(self.gate.names) or "none"
+                raise ValueError(f"this gate has no value {name!r}; it has {known}")
+        with torch.no_grad():
+            for _, suffix in self._places():
+                for name, value in values.items():
+                    self._get(name, suffix).copy_(draw(value, self.hidden_size, name))
+
+    def freeze_gate(self, frozen: bool = True) -> None:
+        """Keep the gate's values as they are while the weights train; `freeze_gate(False)` lets them learn again."""
+        for parameter in self.gate_parameters():
+            parameter.requires_grad_(not frozen)
+
+    def gate_parameters(self) -> Iterator[nn.Parameter]:
+        for _, suffix in self._places():
+            for value in self._gate_values(suffix).values():
+                if isinstance(value, nn.Parameter):
+                    yield value
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
+
+    def openness(self, times: Tensor | int) -> Tensor:
+        """How open each unit is, thresholded: (layers x directions, T, H); a number T stands for times 1..T.
+
+        With times per sample, laid out like the input: (layers x directions, T, B, H).
+        """
+        device = next(self.parameters()).device
+        if isinstance(times, int):
+            times = as_times(None, times, 0, False, device)
+        else:
+            times = torch.as_tensor(times)
+            steps, batch = (times.T if self.batch_first else times).shape if times.dim() == 2 else (len(times), 0)
+            times = as_times(times, steps, batch, self.batch_first, device)
+            check_times(times)
+        return torch.stack([self._openness(suffix, times) for _, suffix in self._places()])
+
+    def _openness(self, suffix: str, times: Tensor) -> Tensor:
+        k = self.gate.openness(times, self._gate_values(suffix), self.training)
+        k = apply_threshold(k, self.threshold).expand(*times.shape, self.hidden_size)
+        return k.to(self._get("weight_hh", suffix).dtype)
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: State | None = None,
+        times: Tensor | PackedSequence | None = None,
+        *,
+        sequence: bool = True,
+    ) -> tuple[Tensor | PackedSequence | None, State]:
+        """As `torch.nn.LSTM`, plus time.
+
+        times: None for 1..T, (T,) shared, or one row a sample laid out like the input. To feed a sequence in
+        pieces, carry on both `hx` and `times`. With `sequence=False` the output is None: only the final
+        state is computed for the caller, which for mostly closed units is much cheaper than writing T x B x H.
+        """
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx, times, sequence)
+        if isinstance(times, PackedSequence):
+            raise ValueError("times is a PackedSequence but the input is not: pack both or neither")
+        if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
+            layout = "(B, T, D)" if self.batch_first else "(T, B, D)"
+            raise ValueError(
+                f"the input must be {layout}, or (T, D) for one sequence, with D = {self.input_size}, "
+                f"but has shape {tuple(input.shape)}"
+            )
+        batched = input.dim() == 3
+        x = input if batched else input.unsqueeze(1)
+        if batched and self.batch_first:
+            x = x.transpose(0, 1)
+        t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
+        if times is not None:
+            check_times(t)
+        h, c = self._initial_state(hx, x, batched)
+        output, (h, c) = self._run(x, h, c, t, None, sequence)
+        if not batched:
+            return None if output is None else output.squeeze(1), (h.squeeze(1), c.squeeze(1))
+        if output is not None and self.batch_first:
+            output = output.transpose(0, 1)
+        return output, (h, c)
+
+    def _forward_packed(self, packed: PackedSequence, hx, times, sequence: bool):
+        """Past its end a sequence is simply closed: zeros in k hold its state, and no other code knows of lengths."""
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
+        if x.shape[-1] != self.input_size:
+            raise ValueError(f"the packed input must have {self.input_size} features, but has {x.shape[-1]}")
+        steps, batch, _ = x.shape
+        valid = (torch.arange(steps)[:, None] < lengths).to(x.device)
+        if isinstance(times, PackedSequence):
+            if not torch.equal(times.batch_sizes, packed.batch_sizes):
+                raise ValueError("times and input are packed from sequences of different lengths")
+            t, _ = pad_packed_sequence(PackedSequence(times.data, times.batch_sizes))
+            t = as_times(t, steps, batch, False, x.device)
+        else:
+            t = as_times(times, steps, batch, self.batch_first, x.device)
+            t = t[:, order] if t.dim() == 2 and order is not None else t
+        if times is not None:
+            check_times(t, valid)
+            t = torch.where(valid, t, 0) if t.dim() == 2 else t  # padding may hold anything, even NaN
+        h, c = self._initial_state(hx, x, batched=True)
+        if order is not None:
+            h, c = h[:, order], c[:, order]
+        output, (h, c) = self._run(x, h, c, t, None if valid.all() else valid, sequence)
+        if back is not None:
+            h, c = h[:, back], c[:, back]
+        if output is None:
+            return None, (h, c)
+        data = pack_padded_sequence(output, lengths).data
+        return PackedSequence(data, packed.batch_sizes, order, back), (h, c)
+
+    def _initial_state(self, hx: State | None, x: Tensor, batched: bool) -> State:
+        rows = self.num_layers * self.num_directions
+        if hx is None:
+            zeros = x.new_zeros(rows, x.shape[1], self.hidden_size, dtype=self._get("weight_hh", "_l0").dtype)
+            return zeros, zeros
+        expected = (rows, x.shape[1], self.hidden_size) if batched else (rows, self.hidden_size)
+        if not isinstance(hx, tuple | list) or len(hx) != 2:
+            raise ValueError(f"hx must be a pair (h_0, c_0), not {type(hx).__name__}")
+        for name, state in zip(("h_0", "c_0"), hx, strict=True):
+            if state.shape != expected:
+                raise ValueError(f"{name} must have shape {expected} here, but has {tuple(state.shape)}")
+        h, c = hx
+        return (h, c) if batched else (h.unsqueeze(1), c.unsqueeze(1))
+
+    def _run(self, x: Tensor, h0: Tensor, c0: Tensor, times: Tensor, valid: Tensor | None, sequence: bool):
+        """All layers and directions over x (T, B, D)."""
+        finals = []
+        outputs: list[Tensor] = []
+        for row, (layer, suffix) in enumerate(self._places()):
+            if outputs and row % self.num_directions == 0:
+                x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+                x = drop(x, self.dropout, self.training) if self.dropout else x
+                outputs = []
+            k = self._openness(suffix, times)
+            if valid is not None:
+                k = torch.where(valid.unsqueeze(-1), k if k.dim() == 3 else k.unsqueeze(1), 0)
+            backwards = suffix.endswith("_reverse")
+            result = gated_lstm(
+                x.flip(0) if backwards else x,
+                self._get("weight_ih", suffix),
+                self._get("weight_hh", suffix),
+                self._get("bias_ih", suffix) + self._get("bias_hh", suffix) if self.bias else None,
+                k.flip(0) if backwards else k,  # each step keeps the time of its input
+                h0[row],
+                c0[row],
+                candidate=self.candidate,
+                sequence=sequence or layer < self.num_layers - 1,
+                backend=self.backend,
+            )
+            finals.append((result.h_n, result.c_n))
+            if result.h is not None:
+                outputs.append(result.h.flip(0) if backwards else result.h)
+        state = torch.stack([h for h, _ in finals]), torch.stack([c for _, c in finals])
+        return (torch.cat(outputs, -1) if sequence else None), state
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        defaults = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "threshold": 0.0,
+            "candidate": "tanh",
+            "backend": "auto",
+        }
+        parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
+        return ", ".join(parts)
+
+
+def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, threshold, candidate, backend) -> None:
+    for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, not {size!r}")
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
+        raise ValueError(f"dropout must be a probability between 0 and 1, not {dropout!r}")
+    if dropout > 0 and num_layers == 1:
+        warnings.warn("dropout acts between layers, so with num_layers=1 it does nothing", stacklevel=4)
+    if proj_size != 0:
+        raise ValueError(
+            f"proj_size must be 0, not {proj_size!r}: a gate freezes unit by unit, and a projected output mixes "
+            "open and frozen units, so no output could be frozen"
+        )
+    if not 0 <= threshold < 1:
+        raise ValueError(f"threshold must be at least 0 and below 1, not {threshold!r}")
+    if candidate not in CANDIDATES:
+        raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")

@@ -1,0 +1,138 @@
+"""Gates map time to openness: how far each unit takes part at each moment, from 0 (frozen) to 1 (a plain LSTM).
+
+A gate is a frozen description. It says which values each unit owns and how to draw them; the layer holds
+those values as its parameters and hands them back to `openness`. To add a gate, write one class here.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+# What a gate value may be given as: one number for every unit, a (low, high) range to draw from, a value a unit.
+Values = float | tuple[float, float] | Tensor
+
+# A width or period may not reach 0; far below any time step that matters, so it only guards the division.
+SMALLEST = 1e-6
+
+
+class Gate(ABC):
+    """Time in, openness out. `names` are the values a unit owns; `learned` makes them parameters, else buffers."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    learned: ClassVar[bool] = True
+
+    @abstractmethod
+    def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
+        """times (...), each unit's values (H) -> k in [0, 1] (..., H), or (..., 1) where units do not differ."""
+
+    def draw(self, name: str, hidden_size: int) -> Tensor:
+        """Fresh values (H) for the unit value called `name`."""
+        return draw(getattr(self, name), hidden_size, name)
+
+
+def draw(values: Values, hidden_size: int, name: str) -> Tensor:
+    if isinstance(values, Tensor):
+        if values.shape != (hidden_size,):
+            raise ValueError(f"{name} as a tensor must have shape ({hidden_size},), but has {tuple(values.shape)}")
+        drawn = values.detach().clone().to(torch.get_default_dtype())
+    elif isinstance(values, tuple | list):
+        if len(values) != 2 or not values[0] <= values[1]:
+            raise ValueError(f"{name} as a range must be (low, high) with low <= high, not {values!r}")
+        drawn = torch.empty(hidden_size).uniform_(float(values[0]), float(values[1]))
+    else:
+        drawn = torch.full((hidden_size,), float(values))
+    if not drawn.isfinite().all():
+        raise ValueError(f"{name} must be finite, not {values!r}")
+    return drawn
+
+
+def apply_threshold(k: Tensor, threshold: float) -> Tensor:
+    """k where k > threshold, else exactly 0: a unit that is nearly closed is closed, and costs nothing."""
+    return torch.where(k > threshold, k, 0) if threshold > 0 else k
+
+
+def _positive(value: Tensor) -> Tensor:
+    """|value|, never below SMALLEST. The gradient is that of |value| even there, so a value at 0 can leave again."""
+    magnitude = torch.where(value < 0, -value, value)
+    return magnitude + (SMALLEST - magnitude).clamp(min=0).detach()
+
+
+def _wide(value: Tensor, times: Tensor) -> Tensor:
+    """Gates compare times that lie thousands of steps apart: never in 16 bits, whatever the layer's dtype is."""
+    return value.to(torch.promote_types(value.dtype, times.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Open(Gate):
+    """Always open: the plain LSTM."""
+
+    def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
+        return torch.ones_like(times).unsqueeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Gate):
+    """k = exp(-(t - mu)^2 / sigma^2): open once, around mu (Thornton, Anumula and Liu, 2019).
+
+    There is no factor 2 in the exponent. sigma enters as its magnitude: an optimiser may carry it through 0.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("mu", "sigma")
+    mu: Values = (1, 784)
+    sigma: Values = 250.0
+
+    def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
+        distance = times.unsqueeze(-1) - _wide(unit["mu"], times)
+        return torch.exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Phased(Gate):
+    """A triangle that rises and falls in the first share r of every period tau, shifted by s (Neil et al., 2016).
+
+    phi = ((t - s) mod tau) / tau;  k = 2 phi / r, then 2 - 2 phi / r, then the leak alpha phi.
+    The leak lets gradients through a closed gate in training; in evaluation it is 0.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("tau", "s", "r")
+    tau: Values = 1000.0
+    s: Values = (250.0, 650.0)
+    r: Values = 0.1
+    alpha: float = 1e-3
+
+    def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
+        period, ratio = _positive(_wide(unit["tau"], times)), _positive(_wide(unit["r"], times))
+        phase = torch.remainder(times.unsqueeze(-1) - _wide(unit["s"], times), period) / period
+        rise = 2 * phase / ratio
+        leak = self.alpha * phase if training else torch.zeros_like(phase)
+        return torch.where(phase < ratio / 2, rise, torch.where(phase < ratio, 2 - rise, leak)).clamp(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Clockwork(Gate):
+    """Open for one unit of time at the start of every period, else closed (Koutnik et al., 2014).
+
+    At whole-numbered times this is the paper's 't mod period = 0'. Periods are not learned. `period` is a
+    sequence of module periods, given to equal groups of units in turn; or a tensor of H.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("period",)
+    learned: ClassVar[bool] = False
+    period: tuple[float, ...] | Tensor = (1, 2, 4, 8, 16, 32, 64, 128)
+
+    def draw(self, name: str, hidden_size: int) -> Tensor:
+        period = self.period
+        if not isinstance(period, Tensor):
+            modules = torch.arange(hidden_size) * len(period) // hidden_size
+            period = torch.tensor(period, dtype=torch.get_default_dtype())[modules]
+        if not (period > 0).all():
+            raise ValueError(f"every clock period must be above 0, but got {period.min().item():g}")
+        return draw(period, hidden_size, name)
+
+    def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
+        since_tick = torch.remainder(times.unsqueeze(-1), _wide(unit["period"], times))
+        return (since_tick < 1).to(since_tick.dtype)

@@ -1,0 +1,71 @@
+"""Initialisers, as the paper uses them. Each works in place on a gated layer or a `torch.nn.LSTM`: names agree.
+
+torch adds two biases, bias_ih and bias_hh. What the papers call the bias goes into bias_ih, and bias_hh is
+zeroed, so that their sum is what is written here.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def orthogonal_(layer: nn.Module) -> None:
+    """Every H x H recurrent block orthogonal; the input kernel orthogonal as one D x 4H matrix (Cooijmans et al.)."""
+    for weight in _named(layer, "weight_hh"):
+        for block in weight.chunk(4):
+            nn.init.orthogonal_(block)
+    for weight in _named(layer, "weight_ih"):
+        weight.copy_(nn.init.orthogonal_(torch.empty_like(weight.T)).T)
+    _zero_biases(layer)
+
+
+@torch.no_grad()
+def xavier_(layer: nn.Module) -> None:
+    """Uniform with variance 2 / (fan in + fan out) for every gate's own block (Glorot and Bengio, 2010)."""
+    for name in ("weight_hh", "weight_ih"):
+        for weight in _named(layer, name):
+            for block in weight.chunk(4):
+                nn.init.xavier_uniform_(block)
+    _zero_biases(layer)
+
+
+@torch.no_grad()
+def forget_bias_(layer: nn.Module, value: float = 1.0) -> None:
+    """The forget gate's bias at `value`, so that a fresh network remembers (Jozefowicz et al., 2015)."""
+    for bias in _biases(layer, "bias_ih"):
+        bias.chunk(4)[1].fill_(value)
+    for bias in _biases(layer, "bias_hh"):
+        bias.chunk(4)[1].zero_()
+
+
+@torch.no_grad()
+def chrono_(layer: nn.Module, t_max: float) -> None:
+    """b_f ~ log U(1, t_max - 1) and b_i = -b_f: memories as long as the task's (Tallec and Ollivier, 2018)."""
+    if not (math.isfinite(t_max) and t_max > 2):
+        raise ValueError(f"t_max must be a number of steps above 2, not {t_max!r}")
+    for bias in _biases(layer, "bias_ih"):
+        i, f, _, _ = bias.chunk(4)
+        f.copy_(torch.empty_like(f).uniform_(1, t_max - 1).log_())
+        i.copy_(-f)
+    for bias in _biases(layer, "bias_hh"):
+        for block in bias.chunk(4)[:2]:
+            block.zero_()
+
+
+def _named(layer: nn.Module, start: str) -> Iterator[Tensor]:
+    return (parameter for name, parameter in layer.named_parameters() if name.startswith(f"{start}_l"))
+
+
+def _biases(layer: nn.Module, start: str) -> list[Tensor]:
+    biases = list(_named(layer, start))
+    if not biases:
+        raise ValueError("this layer was built with bias=False, so it has no bias to initialise")
+    return biases
+
+
+def _zero_biases(layer: nn.Module) -> None:
+    for bias in (*_named(layer, "bias_ih"), *_named(layer, "bias_hh")):
+        bias.zero_()

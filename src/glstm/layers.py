@@ -1,0 +1,147 @@
+"""GLSTM, PLSTM and LSTM: drop-in for `torch.nn.LSTM`, with a gate that opens each unit only at its moments."""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from glstm.gated import GatedLSTM
+from glstm.gates import Gaussian, Open, Phased, Values
+
+
+class GLSTM(GatedLSTM):
+    """The Gaussian-gated LSTM: each unit opens once, around its learned moment mu, for about its learned width sigma.
+
+    mu and sigma are each a number, a (low, high) range to draw from, or a tensor of H; the paper draws mu over
+    the length of the sequence. `candidate="sigmoid"` is the equation as the paper prints it.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device=None,
+        dtype=None,
+        *,
+        mu: Values = (1, 784),
+        sigma: Values = 250.0,
+        threshold: float = 0.0,
+        candidate: str = "tanh",
+        backend: str = "auto",
+    ):
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+            gate=Gaussian(mu, sigma),
+            threshold=threshold,
+            candidate=candidate,
+            backend=backend,
+        )
+
+
+class PLSTM(GatedLSTM):
+    """The Phased LSTM: each unit opens for the share r of every period tau, shifted by s."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device=None,
+        dtype=None,
+        *,
+        tau: Values = 1000.0,
+        s: Values = (250.0, 650.0),
+        r: Values = 0.1,
+        alpha: float = 1e-3,
+        threshold: float = 0.0,
+        candidate: str = "tanh",
+        backend: str = "auto",
+    ):
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+            gate=Phased(tau, s, r, alpha),
+            threshold=threshold,
+            candidate=candidate,
+            backend=backend,
+        )
+
+
+class LSTM(GatedLSTM):
+    """The plain LSTM on the same operator: every unit always open. Equal to `torch.nn.LSTM`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device=None,
+        dtype=None,
+        *,
+        candidate: str = "tanh",
+        backend: str = "auto",
+    ):
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            proj_size,
+            device,
+            dtype,
+            gate=Open(),
+            candidate=candidate,
+            backend=backend,
+        )
+
+
+def gated_layers(model: nn.Module) -> list[GatedLSTM]:
+    """Every gated layer inside the model, in the order of its modules."""
+    return [module for module in model.modules() if isinstance(module, GatedLSTM)]
+
+
+def gate_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
+    """The gates' own parameters (mu and sigma, say): usually trained at a rate of their own."""
+    for layer in gated_layers(model):
+        yield from layer.gate_parameters()
+
+
+def weight_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Every parameter of the model that is not a gate's."""
+    gates = {id(parameter) for parameter in gate_parameters(model)}
+    return (parameter for parameter in model.parameters() if id(parameter) not in gates)

@@ -1,0 +1,206 @@
+"""`gated_lstm`: one function, one signature, several backends.
+
+A table k says how open each unit is at each step; `README.md` beside this file has the equations.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from glstm.ops import reference, reference_backward
+
+BACKENDS = ("auto", "reference")
+CANDIDATES = tuple(reference.CANDIDATES)
+
+
+class Output(NamedTuple):
+    h: Tensor | None  # after every step (T, B, H); None with sequence=False
+    h_n: Tensor  # after the last step (B, H)
+    c_n: Tensor
+    c: Tensor | None  # after every step (T, B, H), with cells=True
+
+
+def gated_lstm(
+    x: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b: Tensor | None,
+    k: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    *,
+    k_h: Tensor | None = None,
+    candidate: str = "tanh",
+    sequence: bool = True,
+    cells: bool = False,
+    backend: str = "auto",
+) -> Output:
+    """Run an LSTM whose unit j is open to the degree k at each step.
+
+    x (T, B, D); w_ih (4H, D), w_hh (4H, H), b (4H) or None in torch's gate order i f g o;
+    k (T, H), or (T, B, H) per sample; h0 and c0 (B, H). A zero in k copies the old state bit for bit
+    and has no gradient; k = 1 everywhere is `torch.nn.LSTM`. With `k_h`, k drives the cell alone and
+    `k_h` the output. `sequence=False` leaves out all h, `cells=True` adds all c.
+    """
+    if torch.is_autocast_enabled(x.device.type):
+        x = x.to(w_ih.dtype)  # the recurrence compounds rounding: it runs in the precision of its weights
+    _check(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, backend)
+    tensors = (x, w_ih, w_hh, b, k, k_h, h0, c0)
+    taped = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    h, h_n, c_n, c, _ = _forward(*tensors, candidate, sequence, cells, taped, backend)
+    return Output(h if sequence else None, h_n, c_n, c if cells else None)
+
+
+def _check(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate: str, backend: str) -> None:
+    if x.dim() != 3:
+        raise ValueError(f"x must be (T, B, D), but has shape {tuple(x.shape)}")
+    steps, batch, inputs = x.shape
+    hidden = w_hh.shape[-1]
+    expected = {
+        "w_ih": (w_ih, (4 * hidden, inputs)),
+        "w_hh": (w_hh, (4 * hidden, hidden)),
+        "b": (b, (4 * hidden,)),
+        "h0": (h0, (batch, hidden)),
+        "c0": (c0, (batch, hidden)),
+    }
+    for name, (tensor, shape) in expected.items():
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"{name} must have shape {shape} here, but has {tuple(tensor.shape)}")
+    for name, table in (("k", k), ("k_h", k_h)):
+        if table is not None and table.shape not in ((steps, hidden), (steps, batch, hidden)):
+            raise ValueError(
+                f"{name} must be (T, H) = {(steps, hidden)} or (T, B, H) = {(steps, batch, hidden)}, "
+                f"but has shape {tuple(table.shape)}"
+            )
+    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise TypeError(f"gated_lstm computes in float16, bfloat16, float32 or float64, not in {x.dtype}")
+    for name, tensor in (("w_ih", w_ih), ("w_hh", w_hh), ("b", b), ("k", k), ("k_h", k_h), ("h0", h0), ("c0", c0)):
+        if tensor is not None and (tensor.dtype != x.dtype or tensor.device != x.device):
+            raise TypeError(
+                f"{name} is {tensor.dtype} on {tensor.device} but x is {x.dtype} on {x.device}: "
+                "all tensors must share one dtype and device"
+            )
+    if candidate not in CANDIDATES:
+        raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+
+
+@torch.library.custom_op("glstm::gated_lstm", mutates_args=())
+def _forward(
+    x: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b: Tensor | None,
+    k_c: Tensor,
+    k_h: Tensor | None,
+    h0: Tensor,
+    c0: Tensor,
+    candidate: str,
+    sequence: bool,
+    cells: bool,
+    taped: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """All h, final h, final c, all c, tape; what was not asked for has length 0."""
+    with torch.autocast(x.device.type, enabled=False):
+        match backend:
+            case "auto" | "reference":
+                h, c, tape = reference_backward.forward_with_tape(
+                    x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate
+                )
+            case _:
+                raise ValueError(f"there is no backend named {backend!r}")
+    nothing = x.new_empty(0)
+    h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
+    return (
+        h if sequence else nothing,
+        h_n.clone(),
+        c_n.clone(),
+        c if cells else nothing.clone(),
+        tape if taped else nothing.clone(),
+    )
+
+
+@_forward.register_fake
+def _(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate, sequence, cells, taped, backend):
+    steps, batch, _ = x.shape
+    hidden = w_hh.shape[1]
+    everything = (steps, batch, hidden)
+    return (
+        x.new_empty(everything if sequence else 0),
+        x.new_empty(batch, hidden),
+        x.new_empty(batch, hidden),
+        x.new_empty(everything if cells else 0),
+        x.new_empty((steps, batch, 6 * hidden) if taped else 0),
+    )
+
+
+@torch.library.custom_op("glstm::gated_lstm_backward", mutates_args=())
+def _backward(
+    dh: Tensor | None,
+    dh_n: Tensor | None,
+    dc_n: Tensor | None,
+    dc: Tensor | None,
+    x: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    k_c: Tensor,
+    k_h: Tensor | None,
+    tape: Tensor,
+    candidate: str,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, w_ih, w_hh, b, k_c, k_h, h0, c0; without k_h, its own has length 0."""
+    state = (x.shape[1], w_hh.shape[1])
+    dh_n = x.new_zeros(state) if dh_n is None else dh_n.clone()
+    dc_n = x.new_zeros(state) if dc_n is None else dc_n.clone()
+    with torch.autocast(x.device.type, enabled=False):
+        match backend:
+            case "auto" | "reference":
+                dx, dw_ih, dw_hh, db, dk_c, dk_h, dh0, dc0 = reference_backward.backward(
+                    dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_c if k_h is None else k_h, tape, candidate
+                )
+            case _:
+                raise ValueError(f"there is no backend named {backend!r}")
+    if k_h is None:
+        dk_c, dk_h = dk_c + dk_h, x.new_empty(0)
+    return dx, dw_ih, dw_hh, db, dk_c, dk_h, dh0, dc0
+
+
+@_backward.register_fake
+def _(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_h, tape, candidate, backend):
+    state = (x.shape[1], w_hh.shape[1])
+    dk_h = x.new_empty(0) if k_h is None else torch.empty_like(k_h)
+    return (
+        torch.empty_like(x),
+        torch.empty_like(w_ih),
+        torch.empty_like(w_hh),
+        x.new_empty(w_hh.shape[0]),
+        torch.empty_like(k_c),
+        dk_h,
+        x.new_empty(state),
+        x.new_empty(state),
+    )
+
+
+def _remember(ctx, inputs, output) -> None:
+    *tensors, ctx.candidate, ctx.sequence, ctx.cells, _, ctx.backend = inputs
+    ctx.save_for_backward(*tensors, output[-1])
+    ctx.set_materialize_grads(False)  # an output nobody used costs nothing backward
+
+
+def _differentiate(ctx, dh, dh_n, dc_n, dc, _):
+    *tensors, tape = ctx.saved_tensors
+    x, w_ih, w_hh, b, k_c, k_h, _, _ = tensors
+    dh, dc = dh if ctx.sequence else None, dc if ctx.cells else None
+    if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate these gradients again
+        gradients = reference_backward.backward_by_autograd((dh, dh_n, dc_n, dc), tensors, ctx.candidate)
+    else:
+        gradients = _backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_h, tape, ctx.candidate, ctx.backend)
+    dx, dw_ih, dw_hh, db, dk_c, dk_h, dh0, dc0 = gradients
+    return dx, dw_ih, dw_hh, None if b is None else db, dk_c, None if k_h is None else dk_h, dh0, dc0, *[None] * 5
+
+
+_forward.register_autograd(_differentiate, setup_context=_remember)

@@ -1,0 +1,76 @@
+"""The reverse loop of `reference.forward`, as derived in README.md; one pass, all gradients."""
+
+import torch
+from torch import Tensor
+
+from glstm.ops.reference import forward
+
+# No slope depends on the gradient that arrives, so slopes are computed for many steps at once: few enough that
+# they stay in the cache.
+BLOCK = 16
+
+
+def forward_with_tape(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate):
+    """`forward`, and what `backward` needs of it: i, f, g, o, previous c, previous h (T, B, 6H)."""
+    h, c, gates = forward(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate)
+    previous_c, previous_h = torch.cat((c0[None], c[:-1])), torch.cat((h0[None], h[:-1]))
+    steps = x.shape[0]
+    return h, c, torch.cat((gates, previous_c[:steps], previous_h[:steps]), -1)
+
+
+def backward(dh_all, dh, dc, dc_all, x, w_ih, w_hh, k_c, k_h, tape, candidate):
+    """Gradients of x, w_ih, w_hh, b, k_c, k_h, h0, c0 from those of h, h_n, c_n, c; dh_all, dc_all may be None."""
+    steps, batch, hidden = *x.shape[:2], w_hh.shape[1]
+    da = x.new_empty(steps, batch, 4, hidden)
+    dk_c, dk_h = torch.empty_like(k_c), torch.empty_like(k_h)
+    for start in reversed(range(0, steps, BLOCK)):
+        block = slice(start, start + BLOCK)
+        # A table for the whole batch broadcasts over it.
+        open_c, open_h = (k[block] if k.dim() == 3 else k[block].unsqueeze(1) for k in (k_c, k_h))
+        keep_c, keep_h = 1 - open_c, 1 - open_h
+        i, f, g, o, c, h = tape[block].chunk(6, -1)
+        c_new = f * c + i * g
+        squashed = c_new.tanh()
+        slope_c = open_h * o * (1 - squashed * squashed)  # dc~ / dh
+        slope_g = 1 - g * g if candidate == "tanh" else g * (1 - g)
+        slope_ifg = torch.stack((g * i * (1 - i), c * f * (1 - f), i * slope_g), -2)  # da / dc~
+        slope_o = open_h * squashed * o * (1 - o)  # da_o / dh
+
+        dc_at, dh_at = torch.empty_like(c), torch.empty_like(h)
+        for n in reversed(range(len(f))):
+            dh = dh if dh_all is None else dh + dh_all[start + n]
+            dc = dc if dc_all is None else dc + dc_all[start + n]
+            dh_at[n], dc_at[n] = dh, dc
+            dc_new = open_c[n] * dc + slope_c[n] * dh
+            torch.mul(slope_ifg[n], dc_new.unsqueeze(-2), out=da[start + n, :, :3])
+            torch.mul(slope_o[n], dh, out=da[start + n, :, 3])
+            dh = torch.addmm(keep_h[n] * dh, da[start + n].flatten(1), w_hh)
+            dc = keep_c[n] * dc + f[n] * dc_new
+
+        dk_c[block] = _gate_gradient(k_c[block], dc_at * (c_new - c))
+        dk_h[block] = _gate_gradient(k_h[block], dh_at * (o * squashed - h))
+    da = da.flatten(2)
+    flat, previous_h = da.flatten(0, 1), tape[..., 5 * hidden :].flatten(0, 1)
+    return da @ w_ih, flat.T @ x.flatten(0, 1), flat.T @ previous_h, flat.sum(0), dk_c, dk_h, dh, dc
+
+
+def _gate_gradient(k: Tensor, dk: Tensor) -> Tensor:
+    """Summed over the batch when one table serves it all; zero where the unit is closed."""
+    return torch.where(k == 0, 0, dk.sum(1) if k.dim() == 2 else dk)
+
+
+def backward_by_autograd(gradients, inputs, candidate):
+    """The same gradients, themselves differentiable: the equations differentiated by autograd."""
+    x, w_ih, w_hh, b, k_c, k_h, h0, c0 = inputs
+    h, c, _ = forward(x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
+    h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
+    reached = [
+        (out, grad)
+        for out, grad in zip((h, h_n, c_n, c), gradients, strict=True)
+        if grad is not None and out.requires_grad
+    ]
+    wanted = [t for t in inputs if t is not None and t.requires_grad]
+    outs, grads = [out for out, _ in reached], [grad for _, grad in reached]
+    found = torch.autograd.grad(outs, wanted, grads, create_graph=True, allow_unused=True)
+    by_input = {id(t): grad for t, grad in zip(wanted, found, strict=True)}
+    return tuple(by_input.get(id(t)) for t in inputs)

@@ -1,0 +1,4 @@
+"""Training: the budget loss, the temporal curriculum, and the loop behind `glstm train`."""
+
+from glstm.training.budget import budget as budget
+from glstm.training.curriculum import TemporalCurriculum as TemporalCurriculum

@@ -1,0 +1,66 @@
+"""From a recipe to the things it names: task, network, optimiser."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from glstm import init
+from glstm.data import Task, load_task
+from glstm.gated import GatedLSTM
+from glstm.layers import GLSTM, LSTM, PLSTM, gate_parameters, weight_parameters
+from glstm.models import SequenceModel, deep_head, linear_head
+from glstm.training.recipe import Recipe
+
+
+def build_task(recipe: Recipe, folder: Path | str | None = None, device: torch.device | str = "cpu") -> Task:
+    sizes = {"train_size": recipe.train_size, "test_size": recipe.test_size}
+    return load_task(recipe.task, steps=recipe.steps, folder=folder, device=device, **sizes)
+
+
+def build_model(recipe: Recipe, inputs: int, outputs: int) -> SequenceModel:
+    """The network with fresh weights from torch's current random state."""
+    layer = _layer(recipe, inputs)
+    match recipe.init:
+        case "orthogonal":
+            init.orthogonal_(layer)
+        case "xavier":
+            init.xavier_(layer)
+    if recipe.chrono is not None:
+        init.chrono_(layer, recipe.chrono)
+    else:
+        init.forget_bias_(layer, recipe.forget_bias)
+    head = deep_head if recipe.head == "deep" else linear_head
+    model = SequenceModel(layer, head(recipe.units, outputs))
+    if recipe.gate_lr == 0 or recipe.curriculum:
+        layer.freeze_gate()
+    return model
+
+
+def _layer(recipe: Recipe, inputs: int) -> GatedLSTM:
+    shape = (inputs, recipe.units, recipe.layers)
+    match recipe.cell:
+        case "glstm":
+            return GLSTM(
+                *shape, mu=recipe.mu, sigma=recipe.sigma, threshold=recipe.threshold, candidate=recipe.candidate
+            )
+        case "plstm":
+            return PLSTM(
+                *shape, tau=recipe.tau, s=recipe.s, r=recipe.r, threshold=recipe.threshold, candidate=recipe.candidate
+            )
+        case _:
+            return LSTM(*shape, candidate=recipe.candidate)
+
+
+def build_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+    """Weights and gates as two groups, each with its own rate."""
+    groups = [{"params": list(weight_parameters(model)), "lr": recipe.lr}]
+    if gates := [parameter for parameter in gate_parameters(model) if parameter.requires_grad]:
+        groups.append({"params": gates, "lr": recipe.gate_lr})
+    match recipe.optimizer:
+        case "adam":
+            return torch.optim.Adam(groups)
+        case "rmsprop":
+            return torch.optim.RMSprop(groups, alpha=recipe.decay)
+        case _:
+            return torch.optim.SGD(groups)

@@ -1,0 +1,78 @@
+"""What a trained network achieves, and what it costs, at any threshold."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from glstm.analysis import count_cached_ops, count_ops
+from glstm.data import Task
+from glstm.gated import GatedLSTM
+from glstm.models import SequenceModel
+
+
+@dataclass(frozen=True)
+class Cost:
+    mean_k: float  # mean openness
+    open_share: float  # the share of all (step, unit) pairs at which the unit is open at all
+    lstm_ops: float  # a plain LSTM of this size
+    paper_ops: float  # the paper's count at this openness
+    cached_ops: float  # exact, when frozen contributions are kept
+
+
+def cost(layer: GatedLSTM, steps: int) -> Cost:
+    """The cost of one sequence of `steps` at times 1, 2, ..., under the layer's present threshold."""
+    with torch.no_grad():
+        tables = layer.openness(steps).cpu()
+    share = tables.gt(0).float().mean().item()
+    widths = [
+        layer.input_size if row < layer.num_directions else layer.hidden_size * layer.num_directions
+        for row in range(len(tables))
+    ]
+    return Cost(
+        mean_k=tables.mean().item(),
+        open_share=share,
+        lstm_ops=sum(count_ops(steps, layer.hidden_size, width) for width in widths),
+        paper_ops=sum(
+            count_ops(steps, layer.hidden_size, width, table.gt(0).double().mean().item())
+            for table, width in zip(tables, widths, strict=True)
+        ),
+        cached_ops=sum(count_cached_ops(table, width) for table, width in zip(tables, widths, strict=True)),
+    )
+
+
+@contextmanager
+def threshold_at(layer: GatedLSTM, threshold: float):
+    before, layer.threshold = layer.threshold, threshold
+    try:
+        yield
+    finally:
+        layer.threshold = before
+
+
+@torch.no_grad()
+def error_sums(
+    model: SequenceModel | nn.Module,
+    task: Task,
+    batch: int,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    on_batch: Callable[[], object] = lambda: None,
+) -> tuple[Tensor, Tensor]:
+    """Sums over this rank's share of the test set: (loss, error), float64 on the task's device."""
+    was_training = model.training
+    model.eval()
+    sums = torch.zeros(2, dtype=torch.float64)
+    for x, y in task.batches("test", batch):
+        prediction = model(x[:, rank::world])
+        target = y[rank::world]
+        part = torch.stack(
+            (task.losses(prediction, target).double().sum(), task.errors(prediction, target).double().sum())
+        )
+        sums = sums.to(part.device) + part
+        on_batch()
+    model.train(was_training)
+    return sums[0], sums[1]

@@ -1,0 +1,29 @@
+"""Lightning Fabric, which knows about devices, processes and machines so that the loop need not."""
+
+import logging
+import warnings
+from typing import Any, cast
+
+import torch
+from lightning.fabric import Fabric
+
+from glstm.errors import UserError
+
+
+def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1, precision: str = "32-true") -> Fabric:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device cuda was asked for, but torch sees no CUDA device here; use --device cpu")
+    if device == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device mps was asked for, but torch sees no Apple GPU here; use --device cpu")
+    if device == "cuda" and devices > torch.cuda.device_count():
+        raise UserError(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}")
+    if devices < 1 or nodes < 1:
+        raise UserError(f"devices and nodes must be at least 1, not {devices} and {nodes}")
+    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*srun.*")
+    strategy = "ddp" if devices * nodes > 1 else "auto"
+    return Fabric(
+        accelerator=device, devices=devices, num_nodes=nodes, strategy=strategy, precision=cast(Any, precision)
+    )

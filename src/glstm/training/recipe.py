@@ -1,0 +1,146 @@
+"""A recipe: every value that decides what a training run computes, and the paper's own recipes by name."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from glstm.data import TASKS
+from glstm.errors import UserError
+from glstm.gates import Gaussian, Phased, draw
+from glstm.ops import CANDIDATES
+
+Spread = float | tuple[float, float]  # one number for all units, or a range to draw from
+
+CELLS = ("glstm", "plstm", "lstm")
+OPTIMIZERS = ("adam", "rmsprop", "sgd")
+INITIALISERS = ("orthogonal", "xavier", "torch")
+HEADS = ("linear", "deep")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    task: str
+    steps: int | None = None  # None: the task's own length
+    train_size: int | None = None  # None: all there is
+    test_size: int | None = None
+
+    cell: str = "glstm"
+    units: int = 110
+    layers: int = 1
+    head: str = "linear"
+    candidate: str = "tanh"
+    mu: Spread = (1.0, 784.0)
+    sigma: Spread = 250.0
+    tau: Spread = 1000.0
+    s: Spread = (250.0, 650.0)
+    r: Spread = 0.1
+    threshold: float = 0.0  # v_T while training
+
+    init: str = "orthogonal"
+    forget_bias: float = 1.0
+    chrono: float | None = None  # T_max; replaces the forget bias
+
+    optimizer: str = "rmsprop"
+    lr: float = 1e-3
+    decay: float = 0.9  # RMSProp's; Adam and SGD do not use it
+    gate_lr: float = 0.1
+    clip: float = 1.0  # norm of the weights' gradient; 0: no clipping
+    batch: int = 100
+    epochs: int = 100
+    budget: float = 0.0  # lambda
+
+    curriculum: bool = False
+    alpha: float = 1 / 6
+    rho: float = 0.15
+    open_epochs: int = 10  # at the end of a curriculum, with every gate at open_sigma
+    open_sigma: float = 5000.0
+
+    seed: int = 0
+
+    def __post_init__(self):
+        for name, choices in (
+            ("task", TASKS),
+            ("cell", CELLS),
+            ("optimizer", OPTIMIZERS),
+            ("init", INITIALISERS),
+            ("head", HEADS),
+            ("candidate", CANDIDATES),
+        ):
+            if getattr(self, name) not in choices:
+                raise UserError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        for name in ("units", "layers", "batch", "epochs", "steps", "train_size", "test_size"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, not {value}")
+        for name in ("gate_lr", "clip", "budget", "open_epochs"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if not self.lr > 0:
+            raise UserError(f"lr must be above 0, not {self.lr}")
+        if not self.alpha > 0:
+            raise UserError(f"alpha must be above 0, not {self.alpha}")
+        if not 0 < self.rho <= 1:
+            raise UserError(f"rho must be above 0 and at most 1, not {self.rho}")
+        if not 0 <= self.decay < 1:
+            raise UserError(f"decay must be at least 0 and below 1, not {self.decay}")
+        if not 0 <= self.threshold < 1:
+            raise UserError(f"threshold must be at least 0 and below 1, not {self.threshold}")
+        for name in (*Gaussian.names, *Phased.names):
+            try:
+                draw(getattr(self, name), 1, name)
+            except ValueError as error:
+                raise UserError(str(error)) from None
+        if self.chrono is not None and not self.chrono > 2:
+            raise UserError(f"chrono is a T_max above 2 steps, not {self.chrono}")
+        if self.curriculum and self.cell != "glstm":
+            raise UserError(f"a temporal curriculum widens Gaussian gates, so it needs cell=glstm, not {self.cell}")
+        if self.budget and self.cell == "lstm":
+            raise UserError("a budget charges for openness, and the lstm cell is always open: use glstm or plstm")
+
+    def changed(self, **values: Any) -> "Recipe":
+        return replace(self, **values)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Recipe":
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise UserError(f"the recipe has entries this version does not know: {', '.join(unknown)}")
+        # JSON has no tuples
+        as_given: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**as_given)
+
+
+_ADDING = Recipe("adding", optimizer="adam", gate_lr=1.0, mu=(300.0, 700.0), sigma=40.0, epochs=700)
+_SMNIST = Recipe("smnist", decay=0.5, mu=(1.0, 784.0), sigma=250.0, epochs=120)
+_SCIFAR = Recipe("scifar", units=128, head="deep", decay=0.9, mu=(1.0, 1024.0), sigma=650.0, epochs=100)
+
+# The first preset of a task is its default. The LSTM of each table is the same recipe with cell="lstm".
+PRESETS: dict[str, Recipe] = {
+    "adding-1000": _ADDING.changed(steps=1000),  # Table 1, Fig. 2a
+    "adding-2000": _ADDING.changed(steps=2000, mu=(500.0, 1500.0)),  # Table 1, Fig. 2b
+    "adding-mu500": _ADDING.changed(steps=1000, mu=500.0),  # Fig. 3
+    "adding-a1": _ADDING.changed(steps=1000, sigma=1.0),  # Appendix B
+    "adding-a2": _ADDING.changed(steps=1000, mu=(0.0, 400.0)),
+    "adding-a3": _ADDING.changed(steps=1000, mu=(600.0, 1000.0)),
+    "adding-plstm": _ADDING.changed(steps=1000, cell="plstm", epochs=500),  # Appendix C
+    "smnist": _SMNIST,  # Table 1, Fig. 2c
+    "smnist-budget": _SMNIST.changed(sigma=50.0, budget=1.0),  # Figs. 4 and 5
+    "pmnist": _SMNIST.changed(task="pmnist"),  # Table 2
+    "scifar": _SCIFAR,  # Table 1, Fig. 2d
+    "scifar-curriculum": _SCIFAR.changed(units=110, sigma=50.0, gate_lr=0.0, curriculum=True),  # Fig. 6
+}
+
+
+def preset(task: str, name: str | None = None) -> Recipe:
+    """The named preset, which must be one of this task's; without a name, the task's first."""
+    if task not in TASKS:
+        raise UserError(f"there is no task {task!r}; the tasks are {', '.join(TASKS)}")
+    own = {key: recipe for key, recipe in PRESETS.items() if recipe.task == task}
+    if name is None:
+        return next(iter(own.values()))
+    if name not in own:
+        raise UserError(f"{task} has no preset {name!r}; it has {', '.join(own)}")
+    return own[name]

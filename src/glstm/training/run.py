@@ -1,0 +1,125 @@
+"""A run folder: what was asked, what came out, and enough to go on.
+
+config.json             the recipe, and where it ran
+metrics.csv, losses.csv a row an epoch, and about ten an epoch
+model.safetensors       the network; with config.json it is a model folder
+checkpoint.safetensors  the state of training
+learning_curve.png, gates.png
+"""
+
+import csv
+import io
+import json
+import platform
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import glstm
+from glstm.analysis import plots
+from glstm.data import Task
+from glstm.errors import UserError
+from glstm.gated import GatedLSTM
+from glstm.models import SequenceModel
+from glstm.storage import write_atomically, write_json
+from glstm.training.build import build_model
+from glstm.training.checkpoint import load_model
+from glstm.training.display import EpochRow, LossRow
+from glstm.training.recipe import Recipe
+
+FORMAT = 1
+
+
+class RunFolder:
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.checkpoint = self.path / "checkpoint.safetensors"
+        self.model = self.path / "model.safetensors"
+
+    def create(self, recipe: Recipe, task: Task, where: dict[str, object]) -> None:
+        """Start a new run here; a folder that holds one already is left alone."""
+        self.require_unused()
+        for name, value in task.artifacts().items():
+            write_json(self.path / name, value)
+        software = {"glstm": glstm.__version__, "torch": torch.__version__, "python": platform.python_version()}
+        shape = {"steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
+        config = {"format": FORMAT, "recipe": recipe.as_dict(), "shape": shape, "where": where, "software": software}
+        write_json(self.config, config)
+
+    def require_unused(self) -> None:
+        if self.config.exists():
+            raise UserError(
+                f"{self.path} already holds a run: go on with it by --resume {self.path}, or choose another --out"
+            )
+
+    def update_recipe(self, recipe: Recipe) -> None:
+        write_json(self.config, {**self._read_config(), "recipe": recipe.as_dict()})
+
+    def recipe(self) -> Recipe:
+        return Recipe.from_dict(self._read_config()["recipe"])
+
+    def where(self) -> dict[str, Any]:
+        return self._read_config()["where"]
+
+    def check_artifacts(self, task: Task) -> None:
+        """A permutation, say, must still be the one this run was trained on."""
+        for name, value in task.artifacts().items():
+            if _read_json(self.path / name) != value:
+                raise UserError(f"{self.path / name} differs from what this version of glstm would use")
+
+    def load_model(self) -> SequenceModel:
+        """The trained network, in evaluation mode."""
+        config = self._read_config()
+        model = build_model(self.recipe(), config["shape"]["inputs"], config["shape"]["outputs"])
+        load_model(self.model, model)
+        return model.eval()
+
+    def history(self) -> list[EpochRow]:
+        path = self.path / "metrics.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            return [
+                EpochRow(int(row.pop("epoch")), **{k: float(v) for k, v in row.items()}) for row in csv.DictReader(file)
+            ]
+
+    def write_metrics(self, history: list[EpochRow], losses: list[LossRow]) -> None:
+        for name, kind, rows in (("metrics.csv", EpochRow, history), ("losses.csv", LossRow, losses)):
+            text = io.StringIO()
+            writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(asdict(row) for row in rows)
+            write_atomically(self.path / name, text.getvalue().encode())
+
+    def draw(self, task: Task, layer: GatedLSTM, gates_before: np.ndarray, history: list[EpochRow]) -> None:
+        """The run's two pictures."""
+        if history:
+            curve = plots.learning_curve(
+                {self.path.name: ([row.epoch for row in history], [row.test_error for row in history])},
+                metric=task.metric,
+                percent=task.as_percent,
+            )
+            plots.save(curve, self.path / "learning_curve.png")
+        if layer.gate.names:
+            with torch.no_grad():
+                after = layer.openness(task.steps)[0].float().cpu().numpy()
+            plots.save(plots.gates(gates_before, after), self.path / "gates.png")
+
+    def _read_config(self) -> dict:
+        config = _read_json(self.config)
+        if not isinstance(config, dict) or config.get("format") != FORMAT:
+            raise UserError(f"{self.config} is not the config.json of a run of this version (format {FORMAT})")
+        return config
+
+
+def _read_json(path: Path):
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path.parent} is not a run folder: there is no {path.name} in it") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None

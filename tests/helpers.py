@@ -1,0 +1,29 @@
+"""Small things several tests need."""
+
+import torch
+from torch import Tensor
+
+
+def relative_error(value: Tensor, expected: Tensor) -> float:
+    """Largest difference, relative to the largest expected magnitude."""
+    assert value.shape == expected.shape, f"{tuple(value.shape)} against {tuple(expected.shape)}"
+    value, expected = value.detach(), expected.detach()
+    if expected.numel() == 0:
+        return 0.0
+    scale = expected.abs().max().clamp(min=torch.finfo(expected.dtype).tiny)
+    return float((value - expected).abs().max() / scale)
+
+
+def operator_inputs(steps, batch, inputs, hidden, *, per_sample=False, dtype=torch.float64, bias=True) -> list:
+    """x, w_ih, w_hh, b, k, h0, c0, all needing gradients; k lies in (0.05, 0.95)."""
+    table = (steps, batch, hidden) if per_sample else (steps, hidden)
+    tensors = [
+        torch.randn(steps, batch, inputs, dtype=dtype),
+        torch.randn(4 * hidden, inputs, dtype=dtype) * 0.4,
+        torch.randn(4 * hidden, hidden, dtype=dtype) * 0.4,
+        torch.randn(4 * hidden, dtype=dtype) if bias else None,
+        torch.rand(table, dtype=dtype) * 0.9 + 0.05,
+        torch.randn(batch, hidden, dtype=dtype),
+        torch.randn(batch, hidden, dtype=dtype),
+    ]
+    return [None if tensor is None else tensor.requires_grad_() for tensor in tensors]

@@ -1,0 +1,128 @@
+"""Gates: time in, openness out."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from glstm.gates import SMALLEST, Clockwork, Gaussian, Open, Phased, apply_threshold, draw
+
+TIMES = torch.arange(1, 11, dtype=torch.float64)
+
+
+def column(value: float) -> torch.Tensor:
+    return torch.tensor([value], dtype=torch.float64)
+
+
+def test_gaussian_is_the_papers_formula_without_a_factor_two():
+    k = Gaussian().openness(TIMES, {"mu": column(4.0), "sigma": column(3.0)}, True)
+    assert k.shape == (10, 1)
+    for t, value in zip(TIMES.tolist(), k[:, 0].tolist(), strict=True):
+        assert value == pytest.approx(math.exp(-((t - 4) ** 2) / 9), rel=1e-14)
+
+
+@given(mu=st.floats(-5, 15), sigma=st.floats(0.5, 20), sign=st.sampled_from([-1, 1]))
+def test_gaussian_gradients(mu, sigma, sign):
+    unit = (column(mu).requires_grad_(), column(sign * sigma).requires_grad_())
+    assert gradcheck(lambda mu, sigma: Gaussian().openness(TIMES, {"mu": mu, "sigma": sigma}, True), unit)
+
+
+def test_sigma_may_cross_zero_and_leave_it_again():
+    mu = column(4.0)
+    for value in (0.0, -0.0, SMALLEST / 2, -SMALLEST / 2):
+        sigma = column(value).requires_grad_()
+        k = Gaussian().openness(TIMES, {"mu": mu, "sigma": sigma}, True)
+        assert k.isfinite().all()
+        assert k[3, 0] == 1
+        k.sum().backward()
+        assert sigma.grad is not None
+        assert sigma.grad.isfinite().all()
+    # At the floor the width still has a slope: a step that lies just beside mu pulls it open.
+    sigma = column(0.0).requires_grad_()
+    Gaussian().openness(column(4.0 + SMALLEST)[0:1], {"mu": mu, "sigma": sigma}, True).sum().backward()
+    assert sigma.grad is not None
+    assert sigma.grad.item() > 0
+    mirrored = Gaussian().openness(TIMES, {"mu": mu, "sigma": column(-2.0)}, True)
+    assert torch.equal(mirrored, Gaussian().openness(TIMES, {"mu": mu, "sigma": column(2.0)}, True))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_phased_rises_falls_and_leaks(training):
+    gate = Phased(alpha=0.01)
+    unit = {"tau": column(20.0), "s": column(3.0), "r": column(0.4)}
+    times = torch.tensor([3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 22.5, 23.0, 27.0], dtype=torch.float64)
+    k = gate.openness(times, unit, training)[:, 0]
+    leak = [0.01 * 0.4, 0.01 * 0.5, 0.01 * 0.975] if training else [0.0, 0.0, 0.0]
+    expected = [0.0, 0.5, 1.0, 0.5, *leak, 0.0, 1.0]
+    assert k.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_phased_as_appendix_c_starts_it_is_centred_like_its_gaussian_twin():
+    times = torch.arange(1, 1001, dtype=torch.float64)
+    for s in (250.0, 450.0, 650.0):
+        k = Phased().openness(times, {"tau": column(1000.0), "s": column(s), "r": column(0.1)}, False)[:, 0]
+        assert times[k.argmax()] == s + 50
+
+
+@given(tau=st.floats(5, 30), s=st.floats(-10, 10), r=st.floats(0.1, 0.9))
+def test_phased_gradients(tau, s, r):
+    phase = torch.remainder(TIMES - s, tau) / tau
+    corners = torch.stack([(phase - c).abs() for c in (0, r / 2, r, 1)])
+    times = TIMES[corners.min(0).values > 1e-4]  # finite differences do not work across a corner
+    unit = [column(value).requires_grad_() for value in (tau, s, r)]
+    names = ("tau", "s", "r")
+    assert gradcheck(lambda *u: Phased().openness(times, dict(zip(names, u, strict=True)), True), unit)
+
+
+def test_clockwork_ticks_at_multiples_of_its_period():
+    period = Clockwork((1, 2, 5)).draw("period", 6)
+    assert period.tolist() == [1, 1, 2, 2, 5, 5]
+    k = Clockwork().openness(TIMES.float(), {"period": period}, True)
+    for n, t in enumerate(range(1, 11)):
+        assert k[n].tolist() == [float(t % p == 0) for p in (1, 1, 2, 2, 5, 5)]
+    real = torch.tensor([4.0, 4.9, 5.0, 5.99, 6.01])
+    assert Clockwork().openness(real, {"period": torch.tensor([5.0])}, True)[:, 0].tolist() == [0, 0, 1, 1, 0]
+
+
+def test_clockwork_periods_must_be_positive():
+    with pytest.raises(ValueError, match="every clock period must be above 0, but got 0"):
+        Clockwork((1, 0)).draw("period", 4)
+
+
+def test_open_is_always_open():
+    assert (Open().openness(TIMES, {}, True) == 1).all()
+
+
+def test_gates_keep_large_times_apart_in_half_precision():
+    """In bfloat16 itself, 783 and 784 would be the same moment."""
+    times = torch.tensor([783.0, 784.0])
+    unit = {"mu": torch.tensor([784.0], dtype=torch.bfloat16), "sigma": torch.tensor([1.0], dtype=torch.bfloat16)}
+    assert Gaussian().openness(times, unit, True)[:, 0].tolist() == pytest.approx([math.exp(-1), 1.0])
+
+
+def test_threshold_closes_exactly_and_only_at_or_below_it():
+    k = torch.tensor([0.0, 0.1, 0.1 + 1e-6, 0.5, 1.0], requires_grad=True)
+    cut = apply_threshold(k, 0.1)
+    assert cut.tolist() == [0, 0, k[2].item(), 0.5, 1]
+    cut.sum().backward()
+    assert k.grad is not None
+    assert k.grad.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_values_are_drawn_from_a_number_a_range_or_a_tensor():
+    assert draw(3, 4, "mu").tolist() == [3, 3, 3, 3]
+    drawn = draw((10, 20), 1000, "mu")
+    assert 10 <= drawn.min() < 11
+    assert 19 < drawn.max() <= 20
+    given_values = torch.tensor([1.0, 2.0])
+    assert draw(given_values, 2, "mu").tolist() == [1, 2]
+    for bad, message in (
+        (torch.zeros(3), r"mu as a tensor must have shape \(2,\)"),
+        ((2.0, 1.0), r"mu as a range must be \(low, high\)"),
+        (float("nan"), "mu must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            draw(bad, 2, "mu")

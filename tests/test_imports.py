@@ -1,0 +1,82 @@
+"""Who may import whom, and how quickly."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import glstm
+
+PACKAGE = Path(glstm.__file__).parent
+
+# What each room may know of the house; a room always knows itself. Everybody may know `errors` and `storage`.
+MAY_IMPORT = {
+    "errors": set(),
+    "storage": set(),
+    "gates": set(),
+    "times": set(),
+    "ops": set(),
+    "gated": {"gates", "ops", "times"},
+    "layers": {"gated", "gates"},
+    "init": set(),
+    "rnn": {"gates", "ops"},
+    "convert": {"gated", "gates", "layers"},
+    "models": {"gated"},
+    "data": set(),
+    "analysis": {"gated", "layers", "times"},
+    "training": {"analysis", "data", "gated", "gates", "init", "layers", "models", "ops", ""},
+    "cli": {"analysis", "data", "training"},
+    "__main__": {"cli"},
+}
+COMMON = {"errors", "storage"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The rooms of glstm that a file imports, anywhere in it; '' is the contents page."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide who imports whom"
+            modules = [node.module or ""]
+            if node.module == "glstm":
+                modules = [f"glstm.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            if module == "glstm":
+                found.add("")
+            elif module.startswith("glstm."):
+                found.add(module.split(".")[1])
+    return found
+
+
+FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if room(path) != "__init__"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_knows_only_what_it_may(path):
+    assert room(path) in MAY_IMPORT, f"say in MAY_IMPORT what {room(path)} may import"
+    allowed = MAY_IMPORT[room(path)] | {room(path)} | COMMON
+    assert imports(path) <= allowed
+
+
+def test_gates_import_torch_only():
+    for node in ast.walk(ast.parse((PACKAGE / "gates.py").read_text())):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        assert all(name.split(".")[0] in {"torch", *sys.stdlib_module_names} for name in names)
+
+
+def test_importing_the_package_stays_light():
+    """Nothing slow comes along: no Lightning, no plots, no command line."""
+    code = "import sys, glstm; print(*sorted({'lightning', 'matplotlib', 'typer', 'rich', 'pooch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,130 @@
+"""Run folders and checkpoints: whole, or one clear sentence."""
+
+import json
+
+import pytest
+import torch
+
+from glstm.errors import UserError
+from glstm.training.build import build_model, build_optimizer, build_task
+from glstm.training.checkpoint import load_checkpoint, read_extra, save_checkpoint, save_model
+from glstm.training.evaluate import cost, error_sums, threshold_at
+from glstm.training.recipe import Recipe
+from glstm.training.run import RunFolder
+
+RECIPE = Recipe("adding", steps=30, units=8, mu=(1.0, 30.0), sigma=5.0, test_size=50, threshold=0.02)
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    run = RunFolder(tmp_path / "run")
+    run.create(RECIPE, build_task(RECIPE), {"device": "cpu"})
+    save_model(run.model, build_model(RECIPE, 2, 1))
+    return run
+
+
+def test_a_model_folder_loads_the_network_it_describes(folder):
+    torch.manual_seed(5)
+    model = build_model(RECIPE, 2, 1)
+    save_model(folder.model, model)
+    loaded = folder.load_model()
+    assert not loaded.training
+    x = torch.randn(30, 4, 2)
+    assert torch.equal(loaded(x), model.eval()(x))
+    assert loaded.layer.threshold == 0.02
+    assert folder.recipe() == RECIPE
+
+
+def test_a_used_folder_is_left_alone(folder):
+    before = folder.config.read_bytes()
+    with pytest.raises(UserError, match="already holds a run: go on with it by --resume"):
+        folder.create(RECIPE.changed(units=9), build_task(RECIPE), {})
+    assert folder.config.read_bytes() == before
+
+
+def test_what_is_not_a_run_is_said_so(tmp_path, folder):
+    with pytest.raises(UserError, match=r"is not a run folder: there is no config\.json in it"):
+        RunFolder(tmp_path / "nothing").recipe()
+    folder.config.write_text("{half")
+    with pytest.raises(UserError, match=r"config\.json cannot be read"):
+        folder.recipe()
+    folder.config.write_text('{"format": 99}')
+    with pytest.raises(UserError, match=r"of this version \(format 1\)"):
+        folder.recipe()
+    folder.config.write_text("[1, 2]")
+    with pytest.raises(UserError, match="is not the config"):
+        folder.recipe()
+
+
+def test_a_broken_or_foreign_network_file_is_said_so(folder):
+    whole = folder.model.read_bytes()
+    for broken in (whole[:-10], b"", b"\xff" * 100, whole[:20]):
+        folder.model.write_bytes(broken)
+        with pytest.raises(UserError, match=r"model\.safetensors cannot be read as safetensors"):
+            folder.load_model()
+    folder.model.unlink()
+    with pytest.raises(UserError, match=r"there is no model\.safetensors in"):
+        folder.load_model()
+    save_model(folder.model, build_model(RECIPE.changed(units=9), 2, 1))
+    with pytest.raises(UserError, match=r"does not fit the network that config\.json beside it describes"):
+        folder.load_model()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
+def test_a_checkpoint_restores_everything(tmp_path, optimizer):
+    recipe = RECIPE.changed(optimizer=optimizer)
+    model = build_model(recipe, 2, 1)
+    adam = build_optimizer(recipe, model)
+    for _ in range(3):
+        model(torch.randn(30, 4, 2)).square().sum().backward()
+        adam.step()
+    path = tmp_path / "checkpoint.safetensors"
+    progress = {"epoch": 3, "loss": 0.1 + 0.2}
+    save_checkpoint(path, model, adam, {"sums": torch.tensor([1.5], dtype=torch.float64)}, progress)
+    draws = torch.rand(5)
+
+    other = build_model(recipe, 2, 1)
+    fresh = build_optimizer(recipe, other)
+    extra, restored = load_checkpoint(path, other, fresh)
+    assert torch.equal(torch.rand(5), draws)
+    assert restored == progress
+    assert extra["sums"].tolist() == read_extra(path)["sums"].tolist() == [1.5]
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
+    mine, theirs = adam.state_dict()["state"], fresh.state_dict()["state"]
+    assert mine.keys() == theirs.keys()
+    for index, state in mine.items():
+        for key, value in state.items():
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(theirs[index][key]))
+
+
+def test_a_model_file_is_no_checkpoint(folder):
+    model = build_model(RECIPE, 2, 1)
+    with pytest.raises(UserError, match="is not a checkpoint of this version"):
+        load_checkpoint(folder.model, model, build_optimizer(RECIPE, model))
+
+
+def test_cost_follows_the_threshold():
+    layer = build_model(RECIPE.changed(layers=2), 2, 1).layer
+    assert cost(layer, 30).lstm_ops == 30 * 8 * (8 * 2 + 8 * 8 + 29) + 30 * 8 * (8 * 8 + 8 * 8 + 29)
+    with threshold_at(layer, 0.0):
+        all_open = cost(layer, 30)
+    with threshold_at(layer, 0.5):
+        few = cost(layer, 30)
+    assert layer.threshold == 0.02
+    assert few.open_share < cost(layer, 30).open_share < all_open.open_share
+    assert few.cached_ops < few.paper_ops < few.lstm_ops
+
+
+def test_errors_are_sums_over_the_whole_test_set_whoever_computes_them():
+    task, model = build_task(RECIPE), build_model(RECIPE, 2, 1)
+    loss, error = error_sums(model, task, 16)
+    halves = [error_sums(model, task, 16, rank=rank, world=2) for rank in (0, 1)]
+    assert sum(float(part[1]) for part in halves) == pytest.approx(float(error), rel=1e-6)
+    assert float(loss) == pytest.approx(float(error))
+    assert model.training
+
+
+def test_config_says_what_a_model_needs(folder):
+    config = json.loads(folder.config.read_text())
+    assert config["shape"] == {"steps": 30, "inputs": 2, "outputs": 1}
+    assert set(config["software"]) == {"glstm", "torch", "python"}
