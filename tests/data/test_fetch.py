@@ -6,6 +6,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
+import pooch
 import pytest
 
 from glstm.data import fetch as fetching
@@ -219,6 +220,6 @@ def test_a_download_is_checked_by_its_sha256_and_leaves_nothing(monkeypatch):
         kept[0].write_bytes(b"content")
         return str(kept[0])
 
-    monkeypatch.setattr(fetching.pooch, "retrieve", retrieve)
+    monkeypatch.setattr(pooch, "retrieve", retrieve)
     assert fetching.download("https://home/file", "abc") == b"content"
     assert not kept[0].parent.exists()

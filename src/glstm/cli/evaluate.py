@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -26,7 +26,7 @@ def evaluate(
     ] = None,
     batch: Annotated[int, typer.Option(help="Sequences in a batch.")] = 500,
     data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to test.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Test a trained network: error, openness and operations, with units at k <= threshold closed.
@@ -34,23 +34,18 @@ def evaluate(
     Operations are for one sequence through the recurrent layer: of a plain LSTM of this size, of this network as
     the paper counts, and exactly, when the contributions of frozen units are kept instead of computed again.
     """
-    import torch
-
-    from glstm.training.build import build_task
+    from glstm.training.build import available_device, build_task
     from glstm.training.evaluate import cost, error_sums, threshold_at
     from glstm.training.run import RunFolder
 
-    if device not in ("auto", "cpu", "cuda", "mps"):
-        raise UserError(f"device must be auto, cpu, cuda or mps, not {device!r}")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    where = available_device(device)
     folder = RunFolder(run)
-    recipe, model = folder.recipe(), folder.load_model().to(device)
+    recipe, model = folder.recipe(), folder.load_model().to(where)
     thresholds = threshold or [recipe.threshold]
     for value in thresholds:
         if not 0 <= value < 1:
             raise UserError(f"a threshold must be at least 0 and below 1, not {value}")
-    task = build_task(recipe, data or folder.where().get("data"), device)
+    task = build_task(recipe, data or folder.where().get("data"), where)
     folder.check_artifacts(task)
 
     console = Console()

@@ -13,8 +13,6 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-import pooch
-
 from glstm.data.files import Contents, DataSet, check, data_folder, missing, read_all, refuse_pickles
 from glstm.errors import DataError
 from glstm.storage import write_atomically
@@ -73,6 +71,8 @@ def _first_line(text: str) -> str:
 
 
 def download(url: str, sha256: str) -> bytes:
+    import pooch  # only for this: a machine that has its files needs no downloader
+
     pooch.get_logger().setLevel("WARNING")  # it would announce a temporary file nobody will see
     with tempfile.TemporaryDirectory() as folder:
         return Path(pooch.retrieve(url, f"sha256:{sha256}", path=folder, progressbar=True)).read_bytes()

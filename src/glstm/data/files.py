@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pooch
-
 from glstm.errors import DataError
 
 FOLDER_VARIABLE = "GLSTM_DATA"
@@ -48,7 +46,8 @@ class DataSet:
 
 def data_folder(given: Path | str | None = None) -> Path:
     """The folder given, else the environment's, else the user's cache."""
-    return Path(given or os.environ.get(FOLDER_VARIABLE) or pooch.os_cache("glstm")).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glstm"
+    return Path(given or os.environ.get(FOLDER_VARIABLE) or cache).expanduser()
 
 
 def find(dataset: DataSet, file: DataFile, root: Path) -> Path | None:

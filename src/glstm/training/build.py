@@ -7,10 +7,22 @@ from torch import nn
 
 from glstm import init
 from glstm.data import Task, load_task
+from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM, PLSTM, gate_parameters, weight_parameters
 from glstm.models import SequenceModel, deep_head, linear_head
 from glstm.training.recipe import Recipe
+
+
+def available_device(name: str) -> str:
+    """The device called `name`, if it is there; 'auto' is CUDA where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("device cuda was asked for, but torch sees no CUDA device here; use --device cpu")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device mps was asked for, but torch sees no Apple GPU here; use --device cpu")
+    return name
 
 
 def build_task(recipe: Recipe, folder: Path | str | None = None, device: torch.device | str = "cpu") -> Task:

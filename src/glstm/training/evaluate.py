@@ -12,6 +12,8 @@ from glstm.data import Task
 from glstm.gated import GatedLSTM
 from glstm.models import SequenceModel
 
+TEST_BATCH = 500  # without gradients there is room for more than in training
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -56,7 +58,7 @@ def threshold_at(layer: GatedLSTM, threshold: float):
 def error_sums(
     model: SequenceModel | nn.Module,
     task: Task,
-    batch: int,
+    batch: int = TEST_BATCH,
     *,
     rank: int = 0,
     world: int = 1,

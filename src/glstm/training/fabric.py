@@ -8,15 +8,11 @@ import torch
 from lightning.fabric import Fabric
 
 from glstm.errors import UserError
+from glstm.training.build import available_device
 
 
 def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1, precision: str = "32-true") -> Fabric:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device cuda was asked for, but torch sees no CUDA device here; use --device cpu")
-    if device == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device mps was asked for, but torch sees no Apple GPU here; use --device cpu")
+    device = available_device(device)
     if device == "cuda" and devices > torch.cuda.device_count():
         raise UserError(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}")
     if devices < 1 or nodes < 1:

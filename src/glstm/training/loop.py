@@ -143,7 +143,7 @@ class Trainer:
     def _end_epoch(self) -> None:
         clock = time.monotonic()
         rank, world = self.fabric.global_rank, self.fabric.world_size
-        loss, error = error_sums(self.network, self.task, self.recipe.batch, rank=rank, world=world)
+        loss, error = error_sums(self.network, self.task, rank=rank, world=world)
         price = cost(self.layer, self.task.steps)
         row = EpochRow(
             epoch=self.epoch,
