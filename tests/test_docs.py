@@ -1,0 +1,47 @@
+"""What the documents show is run: every python block, with the names its text takes for granted."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+
+import glstm
+from glstm.gates import Gate, Values
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks() -> list:
+    found = []
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/tour.md"):
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
+            found.append(pytest.param(code, id=f"{path.name}-{number}"))
+    return found
+
+
+@pytest.mark.parametrize("code", blocks())
+def test_a_python_block_runs(code):
+    layer = glstm.GLSTM(3, 5)
+    given = {
+        "glstm": glstm,
+        "torch": torch,
+        **{name: getattr(glstm, name) for name in ("GLSTM", "GatedLSTM")},
+        **{"Gate": Gate, "Values": Values, "ClassVar": ClassVar, "dataclass": dataclass},
+        "layer": layer,
+        "model": glstm.SequenceModel(layer, torch.nn.Linear(5, 1)),
+        "x": torch.randn(30, 2, 3),
+        "y": torch.randn(2, 1),
+        "seconds": torch.rand(30).cumsum(0),
+        "first": torch.randn(100, 2, 3),
+        "second": torch.randn(100, 2, 3),
+        "criterion": torch.nn.functional.mse_loss,
+        "lam": 1.0,
+        "epochs": 12,
+    }
+    exec(compile(code, "<document>", "exec"), given)
+    if "class Window" in code:
+        window = glstm.GatedLSTM(3, 4, gate=given["Window"](start=5.0, width=3.0))
+        assert window.openness(10)[0, :, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
