@@ -57,6 +57,24 @@ def test_pruning_keeps_every_output_that_is_read(layers, bidirectional, bias):
     assert (output[..., dropped] == 0).all()
 
 
+def test_frozen_stays_frozen_and_the_random_stream_stays_where_it_was():
+    layer = GLSTM(3, 6, mu=(1, 10), sigma=2.0)
+    layer.freeze_gate()
+    layer.weight_hh_l0.requires_grad_(False)
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    pruned, lstm = prune(layer, 10, 0.01), to_lstm(layer)
+    assert torch.equal(torch.rand(1), expected)
+    assert not pruned.mu_l0.requires_grad
+    assert not pruned.weight_hh_l0.requires_grad
+    assert not lstm.weight_hh_l0.requires_grad
+    assert lstm.weight_ih_l0.requires_grad
+    assert layer.threshold == 0
+    with pytest.raises(ValueError, match="prune takes a layer with Gaussian gates, not with Phased ones"):
+        prune(PLSTM(3, 6), 10, 0.01)
+
+
 def test_pruning_everything_leaves_one_closed_unit():
     layer = GLSTM(3, 6, mu=500.0, sigma=1.0)
     pruned = prune(layer, torch.arange(1.0, 11.0), 0.01)

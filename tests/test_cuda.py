@@ -37,7 +37,7 @@ def test_the_adding_task_is_made_where_it_is_trained_on(tmp_path):
     recipe = Recipe("adding", steps=30, units=8, train_size=50, test_size=20, batch=10, epochs=2)
     folder = RunFolder(tmp_path / "run")
     trainer = Trainer(recipe, folder, make_fabric("cuda"))
-    folder.create(recipe, trainer.task, {})
+    trainer.begin(device="cuda")
     assert trainer.fit()
     assert next(trainer.model.parameters()).is_cuda
     assert not next(folder.load_model().parameters()).is_cuda

@@ -1,6 +1,7 @@
 """What the documents show is run: every python block, with the names its text takes for granted."""
 
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +21,15 @@ def blocks() -> list:
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
             found.append(pytest.param(code, id=f"{path.name}-{number}"))
     return found
+
+
+def test_what_the_documents_link_to_is_in_the_repository():
+    tracked = set(
+        subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    )
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/tour.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert str((path.parent / target).resolve().relative_to(ROOT)) in tracked, f"{path.name} links to {target}"
 
 
 @pytest.mark.parametrize("code", blocks())

@@ -58,6 +58,16 @@ def test_chrono_draws_memories_up_to_t_max():
         init.chrono_(layer, 2)
 
 
+def test_the_layer_itself_is_wanted_in_any_precision():
+    layer = GLSTM(3, 4, dtype=torch.bfloat16)
+    init.orthogonal_(layer)
+    block = layer.weight_hh_l0.detach()[:4].float()
+    assert torch.allclose(block @ block.T, torch.eye(4), atol=0.05)
+    for initialise in (init.orthogonal_, init.xavier_, init.forget_bias_):
+        with pytest.raises(ValueError, match="takes the recurrent layer itself, not the Sequential around it"):
+            initialise(torch.nn.Sequential(layer))
+
+
 def test_without_biases_there_is_nothing_to_set():
     layer = GLSTM(3, 4, bias=False)
     init.orthogonal_(layer)

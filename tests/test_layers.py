@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import pickle
 
 import pytest
 import torch
@@ -140,6 +141,36 @@ def test_a_packed_batch_gives_each_sequence_what_it_gets_alone():
     assert torch.equal(again, h_n)
 
 
+def test_packed_times_belong_to_their_samples_however_they_were_sorted():
+    layer = GLSTM(3, 5, mu=(1, 4), sigma=1.0, batch_first=True)
+    sequences, times = (
+        [torch.randn(4, 3) for _ in range(2)],
+        [torch.tensor([1.0, 2, 3, 4]), torch.tensor([3.0, 5, 7, 9])],
+    )
+    one_way = layer(pack_sequence(sequences), times=pack_sequence(times))[1][0]
+    swapped = pack_sequence(sequences[::-1])
+    other_way = PackedSequence(swapped.data, swapped.batch_sizes, torch.tensor([1, 0]), torch.tensor([1, 0]))
+    assert torch.allclose(layer(other_way, times=pack_sequence(times))[1][0], one_way, atol=1e-6)
+    bad = torch.stack(times)
+    bad[1, 2] = 0
+    with pytest.raises(ValueError, match="step 2 of sample 1"):
+        layer(other_way, times=bad)
+    with pytest.raises(ValueError, match="step 2 of sample 1"):
+        layer(torch.stack(sequences), times=bad)
+    with pytest.raises(ValueError, match="packed from sequences of different lengths"):
+        layer(pack_sequence(sequences), times=pack_sequence([times[0], times[1][:2]]))
+
+
+def test_an_input_nobody_is_open_for_is_not_read():
+    layer = GLSTM(2, 4, mu=(1, 5), sigma=1.0, threshold=0.1)
+    x = torch.randn(12, 3, 2)
+    assert (layer.openness(12)[0, 8:] == 0).all()
+    clean = run_and_differentiate(layer, x)
+    x[9], x[11] = float("nan"), float("inf")
+    dirty = run_and_differentiate(layer, x)
+    assert all(torch.equal(a, b) for a, b in zip(clean, dirty, strict=True))
+
+
 def test_every_weight_and_gate_value_has_its_gradient():
     x = torch.randn(5, 2, 2, dtype=torch.float64)
     layers = [
@@ -194,7 +225,7 @@ def test_the_backward_direction_sees_the_times_of_its_inputs():
     # Reading backwards from the last input: distances to mu are kept when time runs to minus.
     alone.set_gate(mu=-layer.mu_l0_reverse.detach())
     backwards = alone(x.flip(0), times=-times.flip(0))[0].flip(0)
-    assert relative_error(both, backwards) < 1e-6  # set_gate goes through float32
+    assert relative_error(both, backwards) < 1e-12
 
 
 def test_shared_and_per_sample_times_agree():
@@ -206,9 +237,9 @@ def test_shared_and_per_sample_times_agree():
 
 def test_large_timestamps_keep_their_last_digits():
     start = 1_700_000_000  # seconds since 1970: float32 would round to 128 s
-    layer = GLSTM(2, 1, mu=0.0, sigma=2.0, dtype=torch.float64)
-    with torch.no_grad():
-        layer.mu_l0.fill_(start + 3.0)
+    layer = GLSTM(2, 1, mu=start + 3.0, sigma=2.0, dtype=torch.float64)
+    assert layer.mu_l0.item() == start + 3
+    layer.set_gate(mu=torch.tensor([start + 3.0], dtype=torch.float64))
     k = layer.openness(torch.arange(start, start + 6))[0, :, 0]
     assert k.argmax() == 3
     assert (k.diff()[:3] > 0).all()
@@ -217,11 +248,11 @@ def test_large_timestamps_keep_their_last_digits():
 @pytest.mark.parametrize(
     ("times", "message"),
     [
-        (torch.tensor([1.0, 2.0, float("nan"), 4.0]), r"times must be finite, but times\[2\] is nan"),
+        (torch.tensor([1.0, 2.0, float("nan"), 4.0]), r"times must be finite, but step 2 \(counted from 0\) is at nan"),
         (torch.tensor([1.0, 2.0, 3.0, float("inf")]), "times must be finite"),
-        (torch.tensor([1.0, 3.0, 2.0, 4.0]), r"times must increase .*times\[2\] = 2 follows times\[1\] = 3"),
+        (torch.tensor([1.0, 3.0, 2.0, 4.0]), r"times must increase .* but step 2 \(counted from 0\) is at 2, after 3"),
         (torch.tensor([1.0, 2.0, 2.0, 4.0]), "times must increase"),
-        (torch.tensor([[1, 2], [2, 2], [3, 5], [4, 6]]), r"times\[1, 1\] = 2 follows times\[0, 1\] = 2"),
+        (torch.tensor([[1, 2], [2, 2], [3, 5], [4, 6]]), r"step 1 of sample 1 \(counted from 0\) is at 2, after 2"),
         (torch.arange(5.0), r"times must have shape \(T,\) = \(4,\) shared by all samples or \(T, B\) = \(4, 2\)"),
         (torch.zeros(2, 4), r"but has \(2, 4\)"),
         (torch.tensor([True, False, True, True]), "times must be real numbers"),
@@ -296,6 +327,12 @@ def test_any_gate_fits_the_general_layer():
     assert list(gate_parameters(layer)) == []
     assert "period_l0" in layer.state_dict()
     output, _ = layer(torch.randn(6, 1, 2))
+    layer.set_gate(period=(1, 3))
+    assert layer.period_l0.tolist() == [1, 1, 3, 3]
+    layer.set_gate(period=3)
+    assert layer.period_l0.tolist() == [3, 3, 3, 3]
+    with pytest.raises(ValueError, match="every clock period must be above 0"):
+        layer.set_gate(period=0)
     slow = output[:, 0, 2:]
     assert torch.equal(slow[3], slow[2])
     assert torch.equal(slow[4], slow[2])
@@ -353,12 +390,22 @@ def test_dropout_in_a_single_layer_is_warned_about():
         (torch.zeros(3), None, "the input must be"),
         (torch.zeros(4, 2, 3), torch.zeros(1, 2, 5), r"hx must be a pair \(h_0, c_0\), not Tensor"),
         (torch.zeros(4, 2, 3), (torch.zeros(1, 2, 5), torch.zeros(1, 3, 5)), r"c_0 must have shape \(1, 2, 5\)"),
+        (torch.zeros(4, 2, 3), (None, None), r"h_0 must be a tensor of shape \(1, 2, 5\), not NoneType"),
         (torch.zeros(4, 3), (torch.zeros(1, 1, 5), torch.zeros(1, 1, 5)), r"h_0 must have shape \(1, 5\)"),
     ],
 )
 def test_bad_calls_are_named(x, hx, message):
     with pytest.raises(ValueError, match=message):
         GLSTM(3, 5)(x, hx)
+
+
+def test_layers_can_be_copied_and_pickled():
+    layer = GLSTM(3, 5, 2, bidirectional=True, threshold=0.1)
+    x = torch.randn(4, 2, 3)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(twin(x)[0], layer(x)[0])
+    with pytest.raises(TypeError, match="the input must be a tensor or a PackedSequence, not list"):
+        layer([1, 2])
 
 
 def test_repr_says_what_differs_from_the_default():

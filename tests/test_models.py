@@ -15,6 +15,14 @@ def test_the_head_reads_the_last_state_of_the_top_layer():
     assert torch.equal(model(x), model.head(output[-1]))
 
 
+def test_the_head_reads_both_directions():
+    layer = GLSTM(2, 4, bidirectional=True)
+    model = SequenceModel(layer, linear_head(8, 3))
+    x = torch.randn(5, 6, 2)
+    output, _ = layer(x)
+    assert torch.equal(model(x), model.head(torch.cat((output[-1, :, :4], output[0, :, 4:]), -1)))
+
+
 def test_drop_connect_drops_weights_in_training_only():
     layer = DropConnect(400, 50, p=0.25)
     with torch.no_grad():

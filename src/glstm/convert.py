@@ -1,42 +1,32 @@
 """From and to `torch.nn.LSTM`, and the same layer without the units that never open."""
 
+from typing import TypeVar
+
 import torch
 from torch import Tensor, nn
 
 from glstm.gated import GatedLSTM
-from glstm.gates import Values
+from glstm.gates import Gaussian, Values
 from glstm.layers import GLSTM
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def to_lstm(layer: GatedLSTM) -> nn.LSTM:
     """The same weights with every gate fully open, as a `torch.nn.LSTM`."""
     if layer.candidate != "tanh":
         raise ValueError(f"torch.nn.LSTM has a tanh candidate, but this layer has candidate={layer.candidate!r}")
-    lstm = nn.LSTM(**_shape(layer))
+    with _own_randomness():
+        lstm = nn.LSTM(**_shape(layer))
     lstm.load_state_dict({name: layer.state_dict()[name] for name in lstm.state_dict()})
-    return lstm.train(layer.training)
+    return _same_mode(layer, lstm)
 
 
 def from_lstm(lstm: nn.LSTM, *, mu: Values = (1, 784), sigma: Values = 250.0, threshold: float = 0.0) -> GLSTM:
     """The weights of a `torch.nn.LSTM` behind Gaussian gates; with a wide sigma, nearly the same network."""
     layer = GLSTM(**_shape(lstm), proj_size=lstm.proj_size, mu=mu, sigma=sigma, threshold=threshold)
     layer.load_state_dict(lstm.state_dict(), strict=False)
-    return layer.train(lstm.training)
-
-
-def _shape(layer: GatedLSTM | nn.LSTM) -> dict:
-    weight = next(layer.parameters())
-    return {
-        "input_size": layer.input_size,
-        "hidden_size": layer.hidden_size,
-        "num_layers": layer.num_layers,
-        "bias": layer.bias,
-        "batch_first": layer.batch_first,
-        "dropout": layer.dropout,
-        "bidirectional": layer.bidirectional,
-        "device": weight.device,
-        "dtype": weight.dtype,
-    }
+    return _same_mode(lstm, layer)
 
 
 @torch.no_grad()
@@ -49,30 +39,57 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     `weight[:, kept]`. All layers of a stack share one size, so in a stack the layer with the most open units
     decides it, and the others keep some closed units beside their open ones.
     """
-    full = GLSTM(**_shape(layer), threshold=threshold, candidate=layer.candidate, backend=layer.backend)
-    full.load_state_dict(layer.state_dict())
-    k = full.openness(times)
-    ever_open = k.gt(0).flatten(1, -2).any(1)  # (layers x directions, H)
+    if not isinstance(layer.gate, Gaussian):
+        raise ValueError(f"prune takes a layer with Gaussian gates, not with {type(layer.gate).__name__} ones")
+    ever_open = _ever_open(layer, times, threshold)
     size = max(int(ever_open.sum(1).max()), 1)
     # A stable sort brings the open units to the front; sorting the first `size` keeps the units' own order.
-    kept = [row.float().argsort(descending=True, stable=True)[:size].sort().values for row in ever_open]
+    kept = [row.int().argsort(descending=True, stable=True)[:size].sort().values for row in ever_open]
 
-    pruned = GLSTM(
-        **{**_shape(layer), "hidden_size": size}, threshold=threshold, candidate=layer.candidate, backend=layer.backend
-    )
+    options = {"threshold": threshold, "candidate": layer.candidate, "backend": layer.backend}
+    with _own_randomness():
+        pruned = GLSTM(**{**_shape(layer), "hidden_size": size}, **options)
     directions = layer.num_directions
     for index, (depth, suffix) in zip(kept, layer._places(), strict=True):
         gates = torch.cat([index + gate * layer.hidden_size for gate in range(4)])
-        weight_ih = full._get("weight_ih", suffix)[gates]
+        weight_ih = layer._get("weight_ih", suffix)[gates]
         if depth > 0:
             below = kept[(depth - 1) * directions : depth * directions]
             columns = torch.cat([unit + d * layer.hidden_size for d, unit in enumerate(below)])
             weight_ih = weight_ih[:, columns]
         pruned._get("weight_ih", suffix).copy_(weight_ih)
-        pruned._get("weight_hh", suffix).copy_(full._get("weight_hh", suffix)[gates][:, index])
+        pruned._get("weight_hh", suffix).copy_(layer._get("weight_hh", suffix)[gates][:, index])
         for name in ("bias_ih", "bias_hh") if layer.bias else ():
-            pruned._get(name, suffix).copy_(full._get(name, suffix)[gates])
+            pruned._get(name, suffix).copy_(layer._get(name, suffix)[gates])
         for name in layer.gate.names:
-            pruned._get(name, suffix).copy_(full._get(name, suffix)[index])
-    pruned.__dict__["kept"] = kept  # plain data, neither parameter nor module
-    return pruned.train(layer.training)
+            pruned._get(name, suffix).copy_(layer._get(name, suffix)[index])
+    pruned.kept = [index.cpu() for index in kept]
+    return _same_mode(layer, pruned)
+
+
+def _ever_open(layer: GLSTM, times: Tensor | int, threshold: float) -> Tensor:
+    """(layers x directions, H)"""
+    before, layer.threshold = layer.threshold, threshold
+    try:
+        return layer.openness(times).gt(0).flatten(1, -2).any(1)
+    finally:
+        layer.threshold = before
+
+
+def _shape(layer: GatedLSTM | nn.LSTM) -> dict:
+    weight = next(layer.parameters())
+    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
+    return {name: getattr(layer, name) for name in names} | {"device": weight.device, "dtype": weight.dtype}
+
+
+def _same_mode(source: nn.Module, result: Layer) -> Layer:
+    """Training or evaluation, and which parameters are frozen, carry over."""
+    frozen = {name for name, parameter in source.named_parameters() if not parameter.requires_grad}
+    for name, parameter in result.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    return result.train(source.training)
+
+
+def _own_randomness():
+    """A layer draws weights when it is made; here they are overwritten, so the caller's stream must not move."""
+    return torch.random.fork_rng(devices=[])

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from glstm.gates import Gate, Values, apply_threshold, draw
+from glstm.gates import Gate, Values, apply_threshold
 from glstm.ops import BACKENDS, CANDIDATES, gated_lstm
-from glstm.times import as_times, check_times
+from glstm.times import as_times, count_up
 
 State = tuple[Tensor, Tensor]
 
@@ -121,7 +121,7 @@ class GatedLSTM(nn.Module):
         with torch.no_grad():
             for _, suffix in self._places():
                 for name, value in values.items():
-                    self._get(name, suffix).copy_(draw(value, self.hidden_size, name))
+                    self._get(name, suffix).copy_(self.gate.draw(name, self.hidden_size, value))
 
     def freeze_gate(self, frozen: bool = True) -> None:
         """Keep the gate's values as they are while the weights train; `freeze_gate(False)` lets them learn again."""
@@ -143,13 +143,11 @@ class GatedLSTM(nn.Module):
         With times per sample, laid out like the input: (layers x directions, T, B, H).
         """
         device = next(self.parameters()).device
-        if isinstance(times, int):
-            times = as_times(None, times, 0, False, device)
-        else:
-            times = torch.as_tensor(times)
-            steps, batch = (times.T if self.batch_first else times).shape if times.dim() == 2 else (len(times), 0)
-            times = as_times(times, steps, batch, self.batch_first, device)
-            check_times(times)
+        times = torch.as_tensor(times)
+        if times.dim() == 0:
+            times = count_up(int(times), device)
+        steps, batch = (times.T if self.batch_first else times).shape if times.dim() == 2 else (len(times), 0)
+        times = as_times(times, steps, batch, self.batch_first, device)
         return torch.stack([self._openness(suffix, times) for _, suffix in self._places()])
 
     def _openness(self, suffix: str, times: Tensor) -> Tensor:
@@ -175,6 +173,8 @@ class GatedLSTM(nn.Module):
             return self._forward_packed(input, hx, times, sequence)
         if isinstance(times, PackedSequence):
             raise ValueError("times is a PackedSequence but the input is not: pack both or neither")
+        if not isinstance(input, Tensor):
+            raise TypeError(f"the input must be a tensor or a PackedSequence, not {type(input).__name__}")
         if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
             layout = "(B, T, D)" if self.batch_first else "(T, B, D)"
             raise ValueError(
@@ -186,8 +186,6 @@ class GatedLSTM(nn.Module):
         if batched and self.batch_first:
             x = x.transpose(0, 1)
         t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
-        if times is not None:
-            check_times(t)
         h, c = self._initial_state(hx, x, batched)
         output, (h, c) = self._run(x, h, c, t, None, sequence)
         if not batched:
@@ -207,14 +205,11 @@ class GatedLSTM(nn.Module):
         if isinstance(times, PackedSequence):
             if not torch.equal(times.batch_sizes, packed.batch_sizes):
                 raise ValueError("times and input are packed from sequences of different lengths")
-            t, _ = pad_packed_sequence(PackedSequence(times.data, times.batch_sizes))
-            t = as_times(t, steps, batch, False, x.device)
-        else:
-            t = as_times(times, steps, batch, self.batch_first, x.device)
-            t = t[:, order] if t.dim() == 2 and order is not None else t
-        if times is not None:
-            check_times(t, valid)
-            t = torch.where(valid, t, 0) if t.dim() == 2 else t  # padding may hold anything, even NaN
+            times, _ = pad_packed_sequence(times)  # in the caller's order, whatever either was sorted by
+            times = times.T if self.batch_first else times
+        in_callers_order = valid if back is None else valid[:, back]
+        t = as_times(times, steps, batch, self.batch_first, x.device, in_callers_order)
+        t = t[:, order] if t.dim() == 2 and order is not None else t
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
             h, c = h[:, order], c[:, order]
@@ -235,6 +230,8 @@ class GatedLSTM(nn.Module):
         if not isinstance(hx, tuple | list) or len(hx) != 2:
             raise ValueError(f"hx must be a pair (h_0, c_0), not {type(hx).__name__}")
         for name, state in zip(("h_0", "c_0"), hx, strict=True):
+            if not isinstance(state, Tensor):
+                raise ValueError(f"{name} must be a tensor of shape {expected}, not {type(state).__name__}")
             if state.shape != expected:
                 raise ValueError(f"{name} must have shape {expected} here, but has {tuple(state.shape)}")
         h, c = hx

@@ -29,22 +29,22 @@ class Gate(ABC):
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         """times (...), each unit's values (H) -> k in [0, 1] (..., H), or (..., 1) where units do not differ."""
 
-    def draw(self, name: str, hidden_size: int) -> Tensor:
-        """Fresh values (H) for the unit value called `name`."""
-        return draw(getattr(self, name), hidden_size, name)
+    def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
+        """Fresh values (H), float64, for the unit value called `name`; from `values`, else as the gate was given."""
+        return draw(getattr(self, name) if values is None else values, hidden_size, name)
 
 
 def draw(values: Values, hidden_size: int, name: str) -> Tensor:
     if isinstance(values, Tensor):
         if values.shape != (hidden_size,):
             raise ValueError(f"{name} as a tensor must have shape ({hidden_size},), but has {tuple(values.shape)}")
-        drawn = values.detach().clone().to(torch.get_default_dtype())
+        drawn = values.detach().cpu().double().clone()
     elif isinstance(values, tuple | list):
         if len(values) != 2 or not values[0] <= values[1]:
             raise ValueError(f"{name} as a range must be (low, high) with low <= high, not {values!r}")
-        drawn = torch.empty(hidden_size).uniform_(float(values[0]), float(values[1]))
+        drawn = torch.empty(hidden_size, dtype=torch.float64).uniform_(float(values[0]), float(values[1]))
     else:
-        drawn = torch.full((hidden_size,), float(values))
+        drawn = torch.full((hidden_size,), float(values), dtype=torch.float64)
     if not drawn.isfinite().all():
         raise ValueError(f"{name} must be finite, not {values!r}")
     return drawn
@@ -116,22 +116,23 @@ class Phased(Gate):
 class Clockwork(Gate):
     """Open for one unit of time at the start of every period, else closed (Koutnik et al., 2014).
 
-    At whole-numbered times this is the paper's 't mod period = 0'. Periods are not learned. `period` is a
-    sequence of module periods, given to equal groups of units in turn; or a tensor of H.
+    At whole-numbered times this is the paper's 't mod period = 0'. Periods are not learned. `period` is one
+    number, a sequence of module periods given to equal groups of units in turn, or a tensor of H.
     """
 
     names: ClassVar[tuple[str, ...]] = ("period",)
     learned: ClassVar[bool] = False
-    period: tuple[float, ...] | Tensor = (1, 2, 4, 8, 16, 32, 64, 128)
+    period: float | tuple[float, ...] | Tensor = (1, 2, 4, 8, 16, 32, 64, 128)
 
-    def draw(self, name: str, hidden_size: int) -> Tensor:
-        period = self.period
-        if not isinstance(period, Tensor):
+    def draw(self, name: str, hidden_size: int, values: float | tuple[float, ...] | Tensor | None = None) -> Tensor:
+        period = self.period if values is None else values
+        if isinstance(period, tuple | list):
             modules = torch.arange(hidden_size) * len(period) // hidden_size
-            period = torch.tensor(period, dtype=torch.get_default_dtype())[modules]
-        if not (period > 0).all():
-            raise ValueError(f"every clock period must be above 0, but got {period.min().item():g}")
-        return draw(period, hidden_size, name)
+            period = torch.tensor(period, dtype=torch.float64)[modules]
+        drawn = draw(period, hidden_size, name)
+        if not (drawn > 0).all():
+            raise ValueError(f"every clock period must be above 0, but got {drawn.min().item():g}")
+        return drawn
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         since_tick = torch.remainder(times.unsqueeze(-1), _wide(unit["period"], times))

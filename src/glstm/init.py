@@ -16,9 +16,9 @@ def orthogonal_(layer: nn.Module) -> None:
     """Every H x H recurrent block orthogonal; the input kernel orthogonal as one D x 4H matrix (Cooijmans et al.)."""
     for weight in _named(layer, "weight_hh"):
         for block in weight.chunk(4):
-            nn.init.orthogonal_(block)
+            block.copy_(_orthogonal(*block.shape))
     for weight in _named(layer, "weight_ih"):
-        weight.copy_(nn.init.orthogonal_(torch.empty_like(weight.T)).T)
+        weight.copy_(_orthogonal(*weight.T.shape).T)
     _zero_biases(layer)
 
 
@@ -55,7 +55,13 @@ def chrono_(layer: nn.Module, t_max: float) -> None:
             block.zero_()
 
 
+def _orthogonal(rows: int, columns: int) -> Tensor:
+    return nn.init.orthogonal_(torch.empty(rows, columns))  # in float32: no 16-bit QR exists
+
+
 def _named(layer: nn.Module, start: str) -> Iterator[Tensor]:
+    if not hasattr(layer, "weight_hh_l0"):
+        raise ValueError(f"an initialiser takes the recurrent layer itself, not the {type(layer).__name__} around it")
     return (parameter for name, parameter in layer.named_parameters() if name.startswith(f"{start}_l"))
 
 

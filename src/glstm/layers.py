@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 from glstm.gated import GatedLSTM
 from glstm.gates import Gaussian, Open, Phased, Values
@@ -14,6 +14,8 @@ class GLSTM(GatedLSTM):
     mu and sigma are each a number, a (low, high) range to draw from, or a tensor of H; the paper draws mu over
     the length of the sequence. `candidate="sigmoid"` is the equation as the paper prints it.
     """
+
+    kept: list[Tensor] | None = None  # of a pruned layer: which units it has, for each layer and direction
 
     def __init__(
         self,

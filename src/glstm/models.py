@@ -1,5 +1,6 @@
 """A recurrent layer and a head that reads its final state: the networks of the paper."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
@@ -7,7 +8,7 @@ from glstm.gated import GatedLSTM
 
 
 class SequenceModel(nn.Module):
-    """x (T, B, D) -> head(h_n of the top layer) (B, outputs)."""
+    """x (T, B, D) -> head(h_n of the top layer, both directions side by side) (B, outputs)."""
 
     def __init__(self, layer: GatedLSTM, head: nn.Module):
         super().__init__()
@@ -16,7 +17,7 @@ class SequenceModel(nn.Module):
 
     def forward(self, x: Tensor, times: Tensor | None = None) -> Tensor:
         _, (h_n, _) = self.layer(x, times=times, sequence=False)
-        return self.head(h_n[-1])
+        return self.head(torch.cat(list(h_n[-self.layer.num_directions :]), -1))
 
 
 class DropConnect(nn.Linear):

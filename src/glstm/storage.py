@@ -1,25 +1,37 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there; what the disk refuses is said in one sentence."""
 
 import json
 import os
-import tempfile
+import threading
 from pathlib import Path
+
+from glstm.errors import UserError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write through a temporary file beside `path`: a reader, or a crash, never meets half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's files are private; data is not
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, if it is not there, that can be written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder {path} cannot be made: {error.strerror or error}") from error
+    if not os.access(path, os.W_OK):
+        raise UserError(f"the folder {path} cannot be written to")
 
 
 def write_json(path: Path, value: object) -> None:

@@ -4,13 +4,26 @@ import torch
 from torch import Tensor
 
 
-def as_times(times: Tensor | None, steps: int, batch: int, batch_first: bool, device: torch.device) -> Tensor:
-    """The caller's times as (T,) or (T, B); without any, the paper's 1, 2, ..., T.
+def count_up(steps: int, device: torch.device) -> Tensor:
+    """The paper's times where nobody gives any: 1, 2, ..., T."""
+    return torch.arange(1, steps + 1, dtype=torch.float32, device=device)
+
+
+def as_times(
+    times: Tensor | None,
+    steps: int,
+    batch: int,
+    batch_first: bool,
+    device: torch.device,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """The caller's times as (T,) or (T, B), which must be finite and increase; `valid` (T, B) marks real steps.
 
     Whole numbers become float64 and float64 stays: timestamps in a large unit must not lose their last digits.
+    Inside torch.compile and torch.export only the shape is checked, because values are not known there.
     """
     if times is None:
-        return torch.arange(1, steps + 1, dtype=torch.float32, device=device)
+        return count_up(steps, device)
     times = torch.as_tensor(times, device=device)
     if times.is_complex() or times.dtype == torch.bool:
         raise ValueError(f"times must be real numbers, not {times.dtype}")
@@ -25,28 +38,30 @@ def as_times(times: Tensor | None, steps: int, batch: int, batch_first: bool, de
         times = times.double()
     elif times.element_size() < 4:
         times = times.float()
-    return times.T if times.dim() == 2 and batch_first else times
+    if times.dim() == 2 and batch_first:
+        times = times.T
+    if not torch.compiler.is_compiling():
+        _check(times, valid)
+    # Padding may hold anything, even NaN, and nothing of it may reach a gradient.
+    return times if valid is None or times.dim() == 1 else torch.where(valid, times, 0)
 
 
-def check_times(times: Tensor, valid: Tensor | None = None) -> None:
-    """Refuse times that are not finite or do not increase from step to step; `valid` (T, B) marks real steps."""
-    if torch.compiler.is_compiling():
-        return  # values are not known while a graph is traced
+def _check(times: Tensor, valid: Tensor | None) -> None:
     if valid is None or times.dim() == 1:
         valid = torch.ones_like(times, dtype=torch.bool)
     broken = ~times.isfinite() & valid
     if broken.any():
         where = tuple(broken.nonzero()[0].tolist())
-        raise ValueError(f"times must be finite, but times[{_index(where)}] is {times[where].item()}")
+        raise ValueError(f"times must be finite, but {_place(where)} (counted from 0) is at {times[where].item()}")
     falls = (times.diff(dim=0) <= 0) & valid[1:]
     if falls.any():
         where = tuple(falls.nonzero()[0].tolist())
         after = (where[0] + 1, *where[1:])
         raise ValueError(
-            f"times must increase from step to step, but times[{_index(after)}] = {times[after].item():g} "
-            f"follows times[{_index(where)}] = {times[where].item():g}"
+            f"times must increase from step to step, but {_place(after)} (counted from 0) is at "
+            f"{times[after].item():g}, after {times[where].item():g}"
         )
 
 
-def _index(where: tuple[int, ...]) -> str:
-    return ", ".join(map(str, where))
+def _place(where: tuple[int, ...]) -> str:
+    return f"step {where[0]}" + "".join(f" of sample {sample}" for sample in where[1:])

@@ -130,13 +130,15 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_after_a_bad_archive_the_next_source_is_tried(dataset_of, tmp_path, content):
+def test_after_a_bad_archive_the_next_source_is_tried(dataset_of, tmp_path, content, capsys):
     (tmp_path / ARCHIVE).write_bytes(content)
     next_source = Source("the next one", lambda _: iter(REGULAR.items()))
     dataset = dataset_of(REGULAR, folders=CIFAR10.folders, sources=(CIFAR10.sources[0], next_source))
-    said = []
-    fetch(dataset, tmp_path, said.append)
-    assert said == [f"Small: trying {ARCHIVE} in the data folder ...", "Small: trying the next one ..."]
+    fetch(dataset, tmp_path)
+    assert capsys.readouterr().err.splitlines() == [
+        f"Small: trying {ARCHIVE} in the data folder ...",
+        "Small: trying the next one ...",
+    ]
     assert read_all(dataset, tmp_path) == REGULAR
 
 

@@ -42,24 +42,23 @@ def dataset_from(dataset_of):
     return lambda *sources, **fields: dataset_of(CONTENTS, sources=sources, **fields)
 
 
-def test_the_first_source_that_has_everything_is_enough(dataset_from, tmp_path):
+def test_the_first_source_that_has_everything_is_enough(dataset_from, tmp_path, capsys):
     first, second = Recorded("first home", CONTENTS), Recorded("second home", CONTENTS)
-    said = []
-    fetch(dataset_from(first, second), tmp_path, said.append)
+    fetch(dataset_from(first, second), tmp_path)
     assert files_under(tmp_path) == {"small/alpha": CONTENTS["alpha"], "small/beta": CONTENTS["beta"]}
     assert (first.asked, second.asked) == ([tmp_path], [])
-    assert said == ["Small: trying first home ..."]
+    assert capsys.readouterr().err.splitlines() == ["Small: trying first home ..."]
 
 
-def test_nothing_is_fetched_when_nothing_is_missing(dataset_from, tmp_path):
+def test_nothing_is_fetched_when_nothing_is_missing(dataset_from, tmp_path, capsys):
     (tmp_path / "alpha").write_bytes(b"there is something, right or wrong")
     (tmp_path / "beta.gz").write_bytes(gzip.compress(CONTENTS["beta"]))
     before = files_under(tmp_path)
     source = Recorded("home", CONTENTS)
-    said = []
-    fetch(dataset_from(source), tmp_path, said.append)
+    fetch(dataset_from(source), tmp_path)
     assert files_under(tmp_path) == before
-    assert source.asked == said == []
+    assert source.asked == []
+    assert capsys.readouterr().err == ""
 
 
 def test_only_what_is_missing_is_written(dataset_from, tmp_path):
@@ -81,12 +80,11 @@ def test_only_what_is_missing_is_written(dataset_from, tmp_path):
     ],
     ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
 )
-def test_after_a_failure_the_next_source_is_tried(dataset_from, tmp_path, error):
+def test_after_a_failure_the_next_source_is_tried(dataset_from, tmp_path, error, capsys):
     first, second = Recorded("first home", {}, error), Recorded("second home", CONTENTS)
-    said = []
-    fetch(dataset_from(first, second), tmp_path, said.append)
+    fetch(dataset_from(first, second), tmp_path)
     assert obtain(dataset_from(), tmp_path) == CONTENTS
-    assert said == ["Small: trying first home ...", "Small: trying second home ..."]
+    assert capsys.readouterr().err.splitlines() == ["Small: trying first home ...", "Small: trying second home ..."]
 
 
 def test_what_a_failing_source_brought_first_is_kept(dataset_from, tmp_path):
@@ -148,7 +146,7 @@ def test_obtain_fetches_what_is_missing_then_reads(dataset_from, tmp_path, capsy
     for _ in range(2):
         assert obtain(dataset_from(source), tmp_path) == CONTENTS
     assert source.asked == [tmp_path]
-    assert capsys.readouterr().out == "Small: trying home ...\n"
+    assert capsys.readouterr().err == "Small: trying home ...\n"
 
 
 def test_obtain_refuses_a_pickled_version_only_while_the_plain_one_is_missing(dataset_from, tmp_path):

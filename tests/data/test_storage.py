@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from glstm.errors import UserError
 from glstm.storage import write_atomically, write_json
 
 
@@ -43,9 +44,15 @@ def test_content_that_is_no_bytes_leaves_everything_as_it_was(tmp_path):
 def test_a_failing_replacement_leaves_no_temporary_file(tmp_path):
     path = tmp_path / "taken"
     path.mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(UserError, match="taken cannot be written: Is a directory"):
         write_atomically(path, b"content")
     assert os.listdir(tmp_path) == ["taken"]
+
+
+def test_a_folder_that_cannot_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="deep cannot be made: Not a directory"):
+        write_atomically(tmp_path / "file" / "deep" / "x", b"")
 
 
 def test_an_interrupt_leaves_no_temporary_file(tmp_path, monkeypatch):
@@ -58,13 +65,14 @@ def test_an_interrupt_leaves_no_temporary_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("old_mode", [None, 0o600])
-def test_everybody_may_read_the_file(tmp_path, old_mode):
+def test_the_file_is_as_private_as_the_user_wants_files_to_be(tmp_path):
     path = tmp_path / "file.bin"
-    if old_mode is not None:
-        path.touch(old_mode)
-    write_atomically(path, b"content")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    before = os.umask(0o027)
+    try:
+        write_atomically(path, b"content")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_json_is_readable_and_ends_its_last_line(tmp_path):

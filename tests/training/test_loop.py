@@ -1,13 +1,16 @@
 """The loop: it learns, it stops and goes on without a trace, it says when it cannot."""
 
+import csv
 import json
 import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from glstm.errors import UserError
 from glstm.training.display import Display
+from glstm.training.evaluate import cost
 from glstm.training.fabric import make_fabric
 from glstm.training.loop import Trainer
 from glstm.training.recipe import Recipe
@@ -25,9 +28,8 @@ RECIPES = {
 
 
 def start(recipe: Recipe, path) -> Trainer:
-    folder = RunFolder(path)
-    trainer = Trainer(recipe, folder, make_fabric("cpu"))
-    folder.create(recipe, trainer.task, {"device": "cpu"})
+    trainer = Trainer(recipe, RunFolder(path), make_fabric("cpu"))
+    trainer.begin(device="cpu")
     return trainer
 
 
@@ -51,10 +53,9 @@ class StopAfter:
 
 def results(path):
     """Everything a run leaves that must not depend on when it was stopped."""
-    run = RunFolder(path)
-    rows = [(row.epoch, row.train_loss, row.test_loss, row.test_error, row.mean_k, row.open_share)
-            for row in run.history()]  # fmt: skip
-    return run.model.read_bytes(), rows, (path / "losses.csv").read_text()
+    with (path / "metrics.csv").open() as file:
+        rows = [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+    return (path / "model.safetensors").read_bytes(), rows, (path / "losses.csv").read_text()
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
@@ -85,11 +86,52 @@ def test_a_killed_run_goes_on_from_its_last_save(tmp_path):
     assert results(tmp_path / "killed") == results(tmp_path / "whole")
 
 
+def test_a_run_killed_before_its_first_batch_can_go_on(tmp_path):
+    start(SMALL, tmp_path / "whole").fit()
+    start(SMALL, tmp_path / "killed")
+    go_on(SMALL, tmp_path / "killed").fit()
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")
+
+
 def test_more_epochs_can_be_added_to_a_finished_run(tmp_path):
     start(SMALL.changed(epochs=5), tmp_path / "five").fit()
     start(SMALL, tmp_path / "more").fit()
     go_on(SMALL.changed(epochs=5), tmp_path / "more").fit()
     assert results(tmp_path / "more") == results(tmp_path / "five")
+
+
+def test_epochs_that_cannot_be_are_refused(tmp_path):
+    start(SMALL, tmp_path / "run").fit()
+    with pytest.raises(UserError, match="trained for 3 epochs already: --epochs 2 is less"):
+        go_on(SMALL.changed(epochs=2), tmp_path / "run")
+    recipe = RECIPES["curriculum"]
+    start(recipe, tmp_path / "opened").fit()
+    with pytest.raises(UserError, match="has opened its gates: its epochs cannot change now"):
+        go_on(recipe.changed(epochs=9), tmp_path / "opened")
+    start(recipe, tmp_path / "not-yet").fit(should_stop=StopAfter(8))
+    go_on(recipe.changed(epochs=4), tmp_path / "not-yet").fit()
+    start(recipe.changed(epochs=4), tmp_path / "four").fit()
+    assert results(tmp_path / "not-yet") == results(tmp_path / "four")
+
+
+def test_an_epoch_is_told_of_even_if_it_was_the_last_before_a_stop(tmp_path):
+    told = []
+
+    class Listen(Display):
+        def epoch(self, row):
+            told.append(row.epoch)
+
+    trainer = start(SMALL, tmp_path / "run")
+    assert not trainer.fit(Listen(), StopAfter(6))
+    assert told == [row.epoch for row in trainer.history] == [1]
+
+
+def test_logged_openness_is_that_of_evaluation(tmp_path):
+    """In training the Phased LSTM leaks, so every gate is a little open."""
+    trainer = start(RECIPES["PLSTM"].changed(epochs=1), tmp_path / "run")
+    trainer.fit()
+    assert trainer.history[0].open_share == cost(trainer.layer, 12).open_share < 1
+    assert trainer.layer.openness(12).gt(0).float().mean() > trainer.history[0].open_share
 
 
 def test_it_learns_and_tells_about_it(tmp_path):
@@ -162,20 +204,23 @@ def test_weights_are_clipped_and_gates_are_not(tmp_path):
     assert trainer.layer.mu_l0.grad.norm() > 1e-5
 
 
-def test_divergence_is_said_and_the_last_good_state_kept(tmp_path):
-    trainer = start(SMALL.changed(optimizer="sgd", lr=1e30, clip=0.0), tmp_path / "run")
+@pytest.mark.parametrize("stop", [False, True])
+def test_divergence_is_said_and_the_last_good_state_kept(tmp_path, stop):
+    trainer = start(SMALL.changed(optimizer="sgd", lr=1e30, clip=0.0, train_size=600), tmp_path / "run")
     with pytest.raises(UserError, match="training diverged; lower lr"):
-        trainer.fit()
+        trainer.fit(should_stop=StopAfter(2) if stop else lambda: False)
+    kept = load_file(tmp_path / "run" / "checkpoint.safetensors")
+    assert all(tensor.isfinite().all() for tensor in kept.values() if tensor.is_floating_point())
 
 
 def test_a_permutation_is_kept_with_the_run_and_checked(real_mnist, tmp_path):
     recipe = Recipe("pmnist", units=2, train_size=4, test_size=4, batch=4, epochs=1)
     folder = RunFolder(tmp_path / "run")
     trainer = Trainer(recipe, folder, make_fabric("cpu"), real_mnist)
-    folder.create(recipe, trainer.task, {})
+    trainer.begin()
     saved = folder.path / "permutation.json"
     assert len(set(json.loads(saved.read_text())["order"])) == 784
     folder.check_artifacts(trainer.task)
     saved.write_text(saved.read_text().replace("1784", "1785"))
     with pytest.raises(UserError, match="differs from what this version"):
-        folder.check_artifacts(trainer.task)
+        trainer.resume()

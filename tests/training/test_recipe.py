@@ -35,7 +35,11 @@ def test_a_recipe_survives_json(recipe):
         ({"cell": "gru"}, "cell must be one of glstm, plstm, lstm, not 'gru'"),
         ({"units": 0}, "units must be at least 1, not 0"),
         ({"lr": 0.0}, "lr must be above 0"),
-        ({"lr": float("nan")}, "lr must be above 0"),
+        ({"lr": float("nan")}, "lr must be finite, not nan"),
+        ({"lr": float("inf")}, "lr must be finite"),
+        ({"forget_bias": float("nan")}, "forget_bias must be finite"),
+        ({"mu": (1.0, float("inf"))}, "mu must be finite"),
+        ({"seed": 2**70}, "seed must fit 64 bits"),
         ({"decay": 1.0}, "decay must be at least 0 and below 1"),
         ({"threshold": -0.1}, "threshold must be"),
         ({"clip": -1.0}, "clip must be 0 or more"),
@@ -60,3 +64,5 @@ def test_presets_belong_to_their_task():
         preset("mnist")
     with pytest.raises(UserError, match="does not know: colour"):
         Recipe.from_dict({"task": "adding", "colour": "red"})
+    with pytest.raises(UserError, match="a value of the wrong kind"):
+        Recipe.from_dict({"task": "adding", "units": "x"})

@@ -51,6 +51,9 @@ def test_what_is_not_a_run_is_said_so(tmp_path, folder):
     folder.config.write_text('{"format": 99}')
     with pytest.raises(UserError, match=r"of this version \(format 1\)"):
         folder.recipe()
+    folder.config.write_text('{"format": 1}')
+    with pytest.raises(UserError, match="is not whole: it has no recipe"):
+        folder.recipe()
     folder.config.write_text("[1, 2]")
     with pytest.raises(UserError, match="is not the config"):
         folder.recipe()

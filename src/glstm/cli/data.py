@@ -73,7 +73,7 @@ def verify(names: Names = None, data: Folder = None) -> None:
                     read_all(dataset, root)
                 else:
                     read(dataset, file, path)
-                    console.print(f"[green]ok[/] {path}", highlight=False, soft_wrap=True)
+                    console.print(f"ok {path}", highlight=False, soft_wrap=True, markup=False)
             except DataError as error:
                 failed.append(str(error))
                 if path is None:

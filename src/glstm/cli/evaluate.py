@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -24,7 +25,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Sequences in a batch.")] = 500,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences in a batch.")] = 500,
     data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
     device: Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to test.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -45,7 +46,7 @@ def evaluate(
     for value in thresholds:
         if not 0 <= value < 1:
             raise UserError(f"a threshold must be at least 0 and below 1, not {value}")
-    task = build_task(recipe, data or folder.where().get("data"), where)
+    task = build_task(recipe, data or folder.data(), where)
     folder.check_artifacts(task)
 
     console = Console()
@@ -67,7 +68,7 @@ def evaluate(
     if as_json:
         console.print_json(json.dumps({"run": str(run), "test_size": task.test_size, "rows": rows}))
         return
-    table = Table(title=f"{run}: {task.test_size:,} test sequences of {task.steps} steps")
+    table = Table(title=f"{escape(str(run))}: {task.test_size:,} test sequences of {task.steps} steps")
     for name in ("threshold", task.metric, "open", "mean k", "ops LSTM", "ops paper", "ops exact"):
         table.add_column(name, justify="right")
     for row in rows:

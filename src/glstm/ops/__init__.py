@@ -47,7 +47,8 @@ def gated_lstm(
         x = x.to(w_ih.dtype)  # the recurrence compounds rounding: it runs in the precision of its weights
     _check(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, backend)
     tensors = (x, w_ih, w_hh, b, k, k_h, h0, c0)
-    taped = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    taped = wanted and not torch.compiler.is_exporting()  # an exported model is for inference
     h, h_n, c_n, c, _ = _forward(*tensors, candidate, sequence, cells, taped, backend)
     return Output(h if sequence else None, h_n, c_n, c if cells else None)
 
@@ -107,9 +108,9 @@ def _forward(
     with torch.autocast(x.device.type, enabled=False):
         match backend:
             case "auto" | "reference":
-                h, c, tape = reference_backward.forward_with_tape(
-                    x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate
-                )
+                inputs = (x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
+                h, c, gates = reference.forward(*inputs)
+                tape = reference_backward.make_tape(h, c, gates, h0, c0) if taped else x.new_empty(0)
             case _:
                 raise ValueError(f"there is no backend named {backend!r}")
     nothing = x.new_empty(0)
@@ -119,7 +120,7 @@ def _forward(
         h_n.clone(),
         c_n.clone(),
         c if cells else nothing.clone(),
-        tape if taped else nothing.clone(),
+        tape,
     )
 
 

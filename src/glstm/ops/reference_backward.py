@@ -10,12 +10,11 @@ from glstm.ops.reference import forward
 BLOCK = 16
 
 
-def forward_with_tape(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate):
-    """`forward`, and what `backward` needs of it: i, f, g, o, previous c, previous h (T, B, 6H)."""
-    h, c, gates = forward(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate)
-    previous_c, previous_h = torch.cat((c0[None], c[:-1])), torch.cat((h0[None], h[:-1]))
-    steps = x.shape[0]
-    return h, c, torch.cat((gates, previous_c[:steps], previous_h[:steps]), -1)
+def make_tape(h: Tensor, c: Tensor, gates: Tensor, h0: Tensor, c0: Tensor) -> Tensor:
+    """What `backward` needs of a forward pass: i, f, g, o, previous c, previous h (T, B, 6H)."""
+    steps = len(gates)
+    previous_c, previous_h = torch.cat((c0[None], c))[:steps], torch.cat((h0[None], h))[:steps]
+    return torch.cat((gates, previous_c, previous_h), -1)
 
 
 def backward(dh_all, dh, dc, dc_all, x, w_ih, w_hh, k_c, k_h, tape, candidate):
@@ -28,7 +27,10 @@ def backward(dh_all, dh, dc, dc_all, x, w_ih, w_hh, k_c, k_h, tape, candidate):
         # A table for the whole batch broadcasts over it.
         open_c, open_h = (k[block] if k.dim() == 3 else k[block].unsqueeze(1) for k in (k_c, k_h))
         keep_c, keep_h = 1 - open_c, 1 - open_h
-        i, f, g, o, c, h = tape[block].chunk(6, -1)
+        # A closed unit's gates were computed for nothing, and may be NaN where its input was: it must not matter.
+        closed = (open_c == 0) & (open_h == 0)
+        i, f, g, o = (torch.where(closed, 0, gate) for gate in tape[block].chunk(6, -1)[:4])
+        c, h = tape[block].chunk(6, -1)[4:]
         c_new = f * c + i * g
         squashed = c_new.tanh()
         slope_c = open_h * o * (1 - squashed * squashed)  # dc~ / dh
@@ -50,8 +52,16 @@ def backward(dh_all, dh, dc, dc_all, x, w_ih, w_hh, k_c, k_h, tape, candidate):
         dk_c[block] = _gate_gradient(k_c[block], dc_at * (c_new - c))
         dk_h[block] = _gate_gradient(k_h[block], dh_at * (o * squashed - h))
     da = da.flatten(2)
+    somebody_open = _any_unit_open(k_c) | _any_unit_open(k_h)
+    x = torch.where(somebody_open, x, 0)
     flat, previous_h = da.flatten(0, 1), tape[..., 5 * hidden :].flatten(0, 1)
     return da @ w_ih, flat.T @ x.flatten(0, 1), flat.T @ previous_h, flat.sum(0), dk_c, dk_h, dh, dc
+
+
+def _any_unit_open(k: Tensor) -> Tensor:
+    """(T, 1, 1), or (T, B, 1) with a table a sample."""
+    k = k if k.dim() == 3 else k.unsqueeze(1)
+    return (k != 0).any(-1, keepdim=True)
 
 
 def _gate_gradient(k: Tensor, dk: Tensor) -> Tensor:

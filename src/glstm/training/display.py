@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -57,14 +58,15 @@ class Lines(Display):
     def start(self, recipe: Recipe, task: Task, history: list[EpochRow]) -> None:
         self.recipe, self.task = recipe, task
         self.started = self.spoke = time.monotonic()
-        self.done_before, self.latest = len(history), float("nan")
+        self.done_before = len(history)
+        self.latest: LossRow | None = None
 
     def loss(self, row: LossRow) -> None:
-        self.latest = row.loss
+        self.latest = row
 
     def batch(self, epoch: int, index: int, count: int) -> None:
         if time.monotonic() - self.spoke >= self.every:
-            self._say(f"epoch {epoch}, batch {index}/{count}: loss {self.latest:.4g}")
+            self._say(f"epoch {epoch}, batch {index}/{count}{_loss(self.latest)}")
 
     def epoch(self, row: EpochRow) -> None:
         share = (row.epoch - self.done_before) / (self.recipe.epochs - self.done_before)
@@ -72,12 +74,16 @@ class Lines(Display):
         self._say(
             f"epoch {row.epoch}/{self.recipe.epochs}: loss {row.train_loss:.4g}, "
             f"{self.task.metric} {self.task.format_error(row.test_error)}, mean k {row.mean_k:.3f}, "
-            f"{row.seconds:.1f} s, {left / 60:.0f} min left"
+            f"{row.seconds:.1f} s, {timedelta(seconds=round(left))} left"
         )
 
     def _say(self, text: str) -> None:
-        self.console.print(text, highlight=False)
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
         self.spoke = time.monotonic()
+
+
+def _loss(row: LossRow | None) -> str:
+    return "" if row is None else f": loss {row.loss:.4g}"
 
 
 class LiveTable(Display):
@@ -89,7 +95,7 @@ class LiveTable(Display):
     def start(self, recipe: Recipe, task: Task, history: list[EpochRow]) -> None:
         self.recipe, self.task = recipe, task
         self.last = history[-1] if history else None
-        self.latest = float("nan")
+        self.latest: LossRow | None = None
         self.count = task.batch_count("train", recipe.batch)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -109,11 +115,12 @@ class LiveTable(Display):
         table = Table(box=None, pad_edge=False)
         for name in ("loss", f"test {self.task.metric}", "mean k", "open"):
             table.add_column(name, justify="right", min_width=10)
+        loss = "" if self.latest is None else f"{self.latest.loss:.4g}"
         if self.last is None:
-            table.add_row(f"{self.latest:.4g}", "", "", "")
+            table.add_row(loss, "", "", "")
         else:
             table.add_row(
-                f"{self.latest:.4g}",
+                loss,
                 self.task.format_error(self.last.test_error),
                 f"{self.last.mean_k:.3f}",
                 f"{100 * self.last.open_share:.1f} %",
@@ -121,7 +128,7 @@ class LiveTable(Display):
         return Group(table, self.progress)
 
     def loss(self, row: LossRow) -> None:
-        self.latest = row.loss
+        self.latest = row
         self.live.update(self._view())
 
     def batch(self, epoch: int, index: int, count: int) -> None:

@@ -24,10 +24,27 @@ class Cost:
     cached_ops: float  # exact, when frozen contributions are kept
 
 
+@contextmanager
+def evaluating(model: nn.Module):
+    """The model in evaluation mode, then as it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
+@torch.no_grad()
+def openness_in_use(layer: GatedLSTM, steps: int) -> Tensor:
+    """k as it is in evaluation, on the CPU: the Phased LSTM's leak, for one, is only for training."""
+    with evaluating(layer):
+        return layer.openness(steps).cpu()
+
+
 def cost(layer: GatedLSTM, steps: int) -> Cost:
     """The cost of one sequence of `steps` at times 1, 2, ..., under the layer's present threshold."""
-    with torch.no_grad():
-        tables = layer.openness(steps).cpu()
+    tables = openness_in_use(layer, steps)
     share = tables.gt(0).float().mean().item()
     widths = [
         layer.input_size if row < layer.num_directions else layer.hidden_size * layer.num_directions
@@ -65,16 +82,12 @@ def error_sums(
     on_batch: Callable[[], object] = lambda: None,
 ) -> tuple[Tensor, Tensor]:
     """Sums over this rank's share of the test set: (loss, error), float64 on the task's device."""
-    was_training = model.training
-    model.eval()
-    sums = torch.zeros(2, dtype=torch.float64)
-    for x, y in task.batches("test", batch):
-        prediction = model(x[:, rank::world])
-        target = y[rank::world]
-        part = torch.stack(
-            (task.losses(prediction, target).double().sum(), task.errors(prediction, target).double().sum())
-        )
-        sums = sums.to(part.device) + part
-        on_batch()
-    model.train(was_training)
+    sums, dtype = torch.zeros(2, dtype=torch.float64), next(model.parameters()).dtype
+    with evaluating(model):
+        for x, y in task.batches("test", batch):
+            prediction, target = model(x[:, rank::world].to(dtype)), y[rank::world]
+            losses, errors = task.losses(prediction, target), task.errors(prediction, target)
+            part = torch.stack((losses.double().sum(), errors.double().sum()))
+            sums = sums.to(part.device) + part
+            on_batch()
     return sums[0], sums[1]

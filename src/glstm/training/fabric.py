@@ -17,7 +17,9 @@ def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1, precisio
         raise UserError(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}")
     if devices < 1 or nodes < 1:
         raise UserError(f"devices and nodes must be at least 1, not {devices} and {nodes}")
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+    # Its hints are about choices this program has made already.
+    for name in ("lightning.fabric", "lightning.fabric.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*srun.*")
     strategy = "ddp" if devices * nodes > 1 else "auto"
     return Fabric(

@@ -19,7 +19,7 @@ from glstm.training.build import build_model, build_optimizer, build_task
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint, save_model
 from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.display import Display, EpochRow, LossRow
-from glstm.training.evaluate import cost, error_sums
+from glstm.training.evaluate import cost, error_sums, openness_in_use
 from glstm.training.recipe import Recipe
 from glstm.training.run import RunFolder
 
@@ -50,17 +50,36 @@ class Trainer:
         self.losses: list[LossRow] = []
         self.seconds = 0.0  # spent in the present epoch
         self.saved_at = -math.inf
-        with torch.no_grad():
-            self.sums = torch.zeros(2, dtype=torch.float64, device=fabric.device)  # loss: epoch, since the last row
-            self.gates_before = self.layer.openness(self.task.steps)[0].float()
+        self.sums = torch.zeros(2, dtype=torch.float64, device=fabric.device)  # loss: epoch, since the last row
+        self.gates_before = openness_in_use(self.layer, self.task.steps)[0].float()
+
+    def begin(self, **where: object) -> None:
+        """Make the run's folder and save its very start, so that from now on it can be resumed."""
+        if self.fabric.is_global_zero:
+            self.folder.create(self.recipe, self.task, where)
+        self._save()
 
     def resume(self) -> None:
+        """Go on where the folder's checkpoint stands; of the recipe, only the number of epochs may have changed."""
+        self.folder.check_artifacts(self.task)
+        before = self.folder.recipe()
         extra, progress = load_checkpoint(self.folder.checkpoint, self.model, self.optimizer)
+        self._check_epochs(before, done=len(progress["history"]))
+        if self.fabric.is_global_zero:
+            self.folder.update_recipe(self.recipe)
         self.epoch, self.batch, self.seconds = progress["epoch"], progress["batch"], progress["seconds"]
         self.history = [EpochRow(**row) for row in progress["history"]]
         self.losses = [LossRow(**row) for row in progress["losses"]]
         self.sums.copy_(extra["sums"])
         self.gates_before.copy_(extra["gates_before"])
+
+    def _check_epochs(self, before: Recipe, done: int) -> None:
+        epochs = self.recipe.epochs
+        if epochs < done:
+            raise UserError(f"{self.folder.path} has been trained for {done} epochs already: --epochs {epochs} is less")
+        opened = done > before.epochs - before.open_epochs
+        if before.curriculum and opened and epochs != before.epochs:
+            raise UserError(f"the curriculum of {self.folder.path} has opened its gates: its epochs cannot change now")
 
     def fit(self, display: Display | None = None, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """True when the last epoch is done, False when stopped before."""
@@ -70,7 +89,6 @@ class Trainer:
             while self.epoch <= self.recipe.epochs:
                 if not self._train_epoch(display, should_stop):
                     return False
-                display.epoch(self.history[-1])
             return True
         finally:
             display.stop()
@@ -78,7 +96,7 @@ class Trainer:
     def finish(self) -> None:
         """Draw the run's pictures."""
         if self.fabric.is_global_zero:
-            self.folder.draw(self.task, self.layer, self.gates_before.cpu().numpy(), self.history)
+            self.folder.draw(self.task, self.layer, self.gates_before.numpy(), self.history)
 
     def _train_epoch(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         recipe, count = self.recipe, self.task.batch_count("train", self.recipe.batch)
@@ -101,6 +119,7 @@ class Trainer:
                 return False
         self.seconds += time.monotonic() - clock
         self._end_epoch()
+        display.epoch(self.history[-1])
         stop = self._agreed(should_stop())
         if stop or self.epoch > recipe.epochs or time.monotonic() - self.saved_at > SAVE_GAP:
             self._save()
@@ -131,14 +150,17 @@ class Trainer:
         batches = row_every if self.batch % row_every == 0 else count % row_every
         samples = min(self.batch * self.recipe.batch, self.task.train_size) - (self.batch - batches) * self.recipe.batch
         loss = self._total(self.sums[1], "mean") / samples
+        self._require_finite(loss)
         self.sums[1] = 0
+        row = LossRow(self.epoch, self.batch, loss)
+        self.losses.append(row)
+        display.loss(row)
+
+    def _require_finite(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise UserError(
                 f"the loss became {loss} in epoch {self.epoch}: training diverged; lower lr or gate_lr, or clip harder"
             )
-        row = LossRow(self.epoch, self.batch, loss)
-        self.losses.append(row)
-        display.loss(row)
 
     def _end_epoch(self) -> None:
         clock = time.monotonic()
@@ -170,7 +192,10 @@ class Trainer:
         return self._total(torch.tensor(float(stop), device=self.fabric.device), "sum") > 0
 
     def _save(self) -> None:
+        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+            self._require_finite(math.nan)  # what is saved must be worth going on from
         self.saved_at = time.monotonic()
+        sums = self.sums if self.fabric.world_size == 1 else self.fabric.all_reduce(self.sums.clone(), reduce_op="mean")
         if not self.fabric.is_global_zero:
             return
         progress = {
@@ -180,7 +205,7 @@ class Trainer:
             "history": [asdict(row) for row in self.history],
             "losses": [asdict(row) for row in self.losses],
         }
-        extra = {"sums": self.sums, "gates_before": self.gates_before}
+        extra = {"sums": cast(Tensor, sums), "gates_before": self.gates_before}
         save_checkpoint(self.folder.checkpoint, self.model, self.optimizer, extra, progress)
         save_model(self.folder.model, self.model)
         self.folder.write_metrics(self.history, self.losses)

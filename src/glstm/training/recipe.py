@@ -1,11 +1,12 @@
 """A recipe: every value that decides what a training run computes, and the paper's own recipes by name."""
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from glstm.data import TASKS
 from glstm.errors import UserError
-from glstm.gates import Gaussian, Phased, draw
+from glstm.gates import Gaussian, Phased
 from glstm.ops import CANDIDATES
 
 Spread = float | tuple[float, float]  # one number for all units, or a range to draw from
@@ -67,6 +68,13 @@ class Recipe:
         ):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+                raise UserError(f"{field.name} must be finite, not {value!r}")
+        if not -(2**63) <= self.seed < 2**63:
+            raise UserError(f"seed must fit 64 bits, but {self.seed} does not")
         for name in ("units", "layers", "batch", "epochs", "steps", "train_size", "test_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
@@ -84,10 +92,9 @@ class Recipe:
         if not 0 <= self.threshold < 1:
             raise UserError(f"threshold must be at least 0 and below 1, not {self.threshold}")
         for name in (*Gaussian.names, *Phased.names):
-            try:
-                draw(getattr(self, name), 1, name)
-            except ValueError as error:
-                raise UserError(str(error)) from None
+            value = getattr(self, name)
+            if isinstance(value, tuple) and not (len(value) == 2 and value[0] <= value[1]):
+                raise UserError(f"{name} as a range must be (low, high) with low <= high, not {value}")
         if self.chrono is not None and not self.chrono > 2:
             raise UserError(f"chrono is a T_max above 2 steps, not {self.chrono}")
         if self.curriculum and self.cell != "glstm":
@@ -110,7 +117,10 @@ class Recipe:
         as_given: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
         }
-        return cls(**as_given)
+        try:
+            return cls(**as_given)
+        except TypeError as error:  # 'x' where a number belongs
+            raise UserError(f"the recipe holds a value of the wrong kind: {error}") from None
 
 
 _ADDING = Recipe("adding", optimizer="adam", gate_lr=1.0, mu=(300.0, 700.0), sigma=40.0, epochs=700)

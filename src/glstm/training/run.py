@@ -28,6 +28,7 @@ from glstm.storage import write_atomically, write_json
 from glstm.training.build import build_model
 from glstm.training.checkpoint import load_model
 from glstm.training.display import EpochRow, LossRow
+from glstm.training.evaluate import openness_in_use
 from glstm.training.recipe import Recipe
 
 FORMAT = 1
@@ -63,7 +64,13 @@ class RunFolder:
         return Recipe.from_dict(self._read_config()["recipe"])
 
     def where(self) -> dict[str, Any]:
+        """Device, devices, nodes, precision and data folder of the run."""
         return self._read_config()["where"]
+
+    def data(self) -> Path | None:
+        """The data folder the run used, if it is still there."""
+        folder = self.where().get("data")
+        return Path(folder) if folder and Path(folder).is_dir() else None
 
     def check_artifacts(self, task: Task) -> None:
         """A permutation, say, must still be the one this run was trained on."""
@@ -75,17 +82,10 @@ class RunFolder:
         """The trained network, in evaluation mode."""
         config = self._read_config()
         model = build_model(self.recipe(), config["shape"]["inputs"], config["shape"]["outputs"])
+        if self.where().get("precision") == "64-true":
+            model = model.double()
         load_model(self.model, model)
         return model.eval()
-
-    def history(self) -> list[EpochRow]:
-        path = self.path / "metrics.csv"
-        if not path.exists():
-            return []
-        with path.open(newline="") as file:
-            return [
-                EpochRow(int(row.pop("epoch")), **{k: float(v) for k, v in row.items()}) for row in csv.DictReader(file)
-            ]
 
     def write_metrics(self, history: list[EpochRow], losses: list[LossRow]) -> None:
         for name, kind, rows in (("metrics.csv", EpochRow, history), ("losses.csv", LossRow, losses)):
@@ -105,14 +105,16 @@ class RunFolder:
             )
             plots.save(curve, self.path / "learning_curve.png")
         if layer.gate.names:
-            with torch.no_grad():
-                after = layer.openness(task.steps)[0].float().cpu().numpy()
+            after = openness_in_use(layer, task.steps)[0].float().numpy()
             plots.save(plots.gates(gates_before, after), self.path / "gates.png")
 
     def _read_config(self) -> dict:
         config = _read_json(self.config)
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise UserError(f"{self.config} is not the config.json of a run of this version (format {FORMAT})")
+        for name in ("recipe", "shape", "where"):
+            if not isinstance(config.get(name), dict):
+                raise UserError(f"{self.config} is not whole: it has no {name}")
         return config
 
 

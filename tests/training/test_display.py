@@ -1,0 +1,55 @@
+"""What a run shows while it trains."""
+
+import io
+
+from rich.console import Console
+
+from glstm.data import Adding
+from glstm.training.display import EpochRow, Lines, LiveTable, LossRow, display_for
+from glstm.training.recipe import Recipe
+
+RECIPE = Recipe("adding", steps=10, epochs=4, batch=10, train_size=50)
+ROW = EpochRow(epoch=2, train_loss=0.25, test_loss=0.2, test_error=0.125, mean_k=0.5, open_share=0.75, seconds=1.5)
+
+
+def text(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def play(display) -> None:
+    display.start(RECIPE, Adding(10, train_size=50), [])
+    display.loss(LossRow(2, 4, 0.3125))
+    display.batch(2, 5, 5)
+    display.epoch(ROW)
+    display.stop()
+
+
+def test_a_terminal_shows_the_latest_figures_and_the_way_left():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    display = display_for(console)
+    assert isinstance(display, LiveTable)
+    play(display)
+    shown = text(console)
+    for word in ("test mse", "0.3125", "1.25e-01", "0.500", "75.0 %", "epoch 2/4", "50 %", "left"):
+        assert word in shown, word
+
+
+def test_elsewhere_there_is_a_line_an_epoch():
+    console = Console(file=io.StringIO(), width=30)
+    display = display_for(console)
+    assert isinstance(display, Lines)
+    play(display)
+    lines = text(console).splitlines()
+    assert len(lines) == 1  # never broken, however narrow
+    assert lines[0].startswith("epoch 2/4: loss 0.25, mse 1.25e-01, mean k 0.500, 1.5 s, 0:00:0")
+
+
+def test_a_long_epoch_gives_a_sign_of_life():
+    console = Console(file=io.StringIO(), width=100)
+    display = Lines(console, every=0.0)
+    display.start(RECIPE, Adding(10, train_size=50), [])
+    display.batch(1, 1, 5)
+    display.loss(LossRow(1, 2, 0.3125))
+    display.batch(1, 2, 5)
+    assert text(console).splitlines() == ["epoch 1, batch 1/5", "epoch 1, batch 2/5: loss 0.3125"]
