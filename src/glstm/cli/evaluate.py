@@ -77,6 +77,10 @@ def evaluate(
             task.format_error(row[task.metric]),
             f"{100 * row['open_share']:.1f} %",
             f"{row['mean_k']:.3f}",
-            *(f"{row[name] / 1e6:.2f} M" for name in ("lstm_ops", "paper_ops", "cached_ops")),
+            *(_count(row[name]) for name in ("lstm_ops", "paper_ops", "cached_ops")),
         )
     console.print(table)
+
+
+def _count(operations: float) -> str:
+    return f"{operations / 1e6:.2f} M" if operations >= 1e6 else f"{operations:,.0f}"

@@ -1,6 +1,7 @@
 """`glstm`: puts the verbs together and turns errors a person can act on into one sentence."""
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,10 +14,25 @@ app = typer.Typer(
     name="glstm",
     help="Time-gated recurrent networks: train them, test them, see what they cost.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def about(
+    version: Annotated[bool, typer.Option("--version", help="Show the version, and which engine runs.")] = False,
+) -> None:
+    if version:
+        from glstm import __version__
+        from glstm.ops.cpu import status
+
+        print(f"glstm {__version__}: {status()}")
+        raise typer.Exit
+
+
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("demo")(demo.demo)

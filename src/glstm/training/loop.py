@@ -55,6 +55,10 @@ class Trainer:
 
     def begin(self, **where: object) -> None:
         """Make the run's folder and save its very start, so that from now on it can be resumed."""
+        if self.gates_before.max() < 1e-3:
+            raise UserError(
+                f"no gate opens within the {self.task.steps} steps of {self.task.name}: its mu lies outside of them"
+            )
         if self.fabric.is_global_zero:
             self.folder.create(self.recipe, self.task, where)
         self._save()

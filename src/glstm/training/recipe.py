@@ -105,6 +105,18 @@ class Recipe:
     def changed(self, **values: Any) -> "Recipe":
         return replace(self, **values)
 
+    def at_length(self, steps: int) -> "Recipe":
+        """The same recipe for sequences of another length: the gates' times are stretched along."""
+        if self.steps is None:
+            return self.changed(steps=steps)  # which the task will judge
+
+        def stretched(value: Spread) -> Spread:
+            share = steps / self.steps if self.steps else 1.0
+            return (share * value[0], share * value[1]) if isinstance(value, tuple) else share * value
+
+        times = {name: stretched(getattr(self, name)) for name in ("mu", "sigma", "tau", "s")}
+        return self.changed(steps=steps, **times)
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -98,8 +98,9 @@ class RunFolder:
     def draw(self, task: Task, layer: GatedLSTM, gates_before: np.ndarray, history: list[EpochRow]) -> None:
         """The run's two pictures."""
         if history:
+            name = {"glstm": "g-LSTM", "plstm": "PLSTM", "lstm": "LSTM"}[self.recipe().cell]
             curve = plots.learning_curve(
-                {self.path.name: ([row.epoch for row in history], [row.test_error for row in history])},
+                {name: ([row.epoch for row in history], [row.test_error for row in history])},
                 metric=task.metric,
                 percent=task.as_percent,
             )

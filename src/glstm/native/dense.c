@@ -1,0 +1,132 @@
+/* Every unit at every step: one fused pass over tiles that stay in the cache.
+
+   A unit's four gates for VL units lie side by side, so a tile of ROWS samples times VL units has all four gates of
+   each unit in registers when the product ends, and goes on to the new state without touching memory. Samples do not
+   depend on each other: each thread takes its own samples through all steps and never waits. */
+#include "engine.h"
+#include "kernels.h"
+#include "vector.h"
+
+#define ROWS 6
+
+/* A row of the product's left side: 1 (for the bias), x, h. */
+static int row_length(const Layer *l) { return 1 + l->inputs + l->hidden; }
+static int row_stride(const Layer *l) { return 1 + l->inputs + padded(l->hidden); }
+static int blocks(const Layer *l) { return padded(l->hidden) / VL; }
+
+size_t NAME(dense_weights_size)(const Layer *l) { return (size_t)blocks(l) * row_length(l) * 4 * VL; }
+
+/* panel[block][row entry][gate][lane] */
+void NAME(dense_pack)(const Layer *l, float *panel) {
+  int D = l->inputs, H = l->hidden, K = row_length(l);
+  for (int jb = 0; jb < blocks(l); jb++)
+    for (int u = 0; u < K; u++)
+      for (int g = 0; g < 4; g++)
+        for (int lane = 0; lane < VL; lane++) {
+          int j = jb * VL + lane, row = g * H + j;
+          float w = 0;
+          if (j < H) {
+            if (u == 0) w = l->b ? l->b[row] : 0;
+            else if (u <= D) w = l->w_ih[(size_t)row * D + u - 1];
+            else w = l->w_hh[(size_t)row * H + u - 1 - D];
+          }
+          panel[(((size_t)jb * K + u) * 4 + g) * VL + lane] = w;
+        }
+}
+
+INLINE void product(int rows, vf acc[ROWS][4], const float *z, int stride, const float *panel, int K) {
+  for (int r = 0; r < rows; r++)
+    for (int g = 0; g < 4; g++) acc[r][g] = splat(0);
+  for (int u = 0; u < K; u++) {
+    vf w0 = load(panel), w1 = load(panel + VL), w2 = load(panel + 2 * VL), w3 = load(panel + 3 * VL);
+    panel += 4 * VL;
+    for (int r = 0; r < rows; r++) {
+      vf a = splat(z[(size_t)r * stride + u]);
+      acc[r][0] += a * w0;
+      acc[r][1] += a * w1;
+      acc[r][2] += a * w2;
+      acc[r][3] += a * w3;
+    }
+  }
+}
+
+typedef struct {
+  const float *panel, *k; /* k: this step's rows, padded */
+  size_t k_stride;        /* 0 when one row serves all samples */
+  const float *z;
+  float *next, *c, *tape;
+  int stride, K, D, H, logistic;
+} Step;
+
+INLINE void tile(int rows, const Step *s, int jb, int first) {
+  vf acc[ROWS][4];
+  int Hp = padded(s->H), at = jb * VL;
+  product(rows, acc, s->z + (size_t)first * s->stride, s->stride, s->panel + (size_t)jb * s->K * 4 * VL, s->K);
+  for (int r = 0; r < rows; r++) {
+    size_t row = first + r;
+    vf k = load(s->k + row * s->k_stride + at);
+    vf h = load(s->z + row * s->stride + 1 + s->D + at), c = load(s->c + row * Hp + at);
+    vf i = sigmoid(acc[r][0]), f = sigmoid(acc[r][1]), o = sigmoid(acc[r][3]);
+    vf g = s->logistic ? sigmoid(acc[r][2]) : tanh_(acc[r][2]);
+    vf c_new = f * c + i * g;
+    vf h_new = o * tanh_(c_new);
+    if (s->tape) {
+      float *tape = s->tape + row * 6 * Hp + at;
+      store(tape, i), store(tape + Hp, f), store(tape + 2 * Hp, g), store(tape + 3 * Hp, o);
+      store(tape + 4 * Hp, c), store(tape + 5 * Hp, h);
+    }
+    store(s->c + row * Hp + at, mix(k, c_new, c));
+    store(s->next + row * s->stride + 1 + s->D + at, mix(k, h_new, h));
+  }
+}
+
+size_t NAME(dense_forward_space)(const Layer *l, int samples) {
+  int Hp = padded(l->hidden);
+  return (size_t)samples * (2 * row_stride(l) + Hp + (l->k_per_sample ? Hp : 0)) + (size_t)VL + Hp;
+}
+
+/* Samples first .. first + samples - 1 through all steps. */
+void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samples, float *space) {
+  int T = l->steps, B = l->batch, D = l->inputs, H = l->hidden, Hp = padded(H), stride = row_stride(l);
+  float *z = space, *next = z + (size_t)samples * stride, *c = next + (size_t)samples * stride;
+  float *k = c + (size_t)samples * Hp;
+  memset(space, 0, sizeof(float) * NAME(dense_forward_space)(l, samples));
+  for (int s = 0; s < samples; s++) {
+    z[(size_t)s * stride] = next[(size_t)s * stride] = 1;
+    memcpy(z + (size_t)s * stride + 1 + D, l->h0 + (size_t)(first + s) * H, sizeof(float) * H);
+    memcpy(c + (size_t)s * Hp, l->c0 + (size_t)(first + s) * H, sizeof(float) * H);
+  }
+  for (int t = 0; t < T; t++) {
+    for (int s = 0; s < samples; s++)
+      memcpy(z + (size_t)s * stride + 1, l->x + ((size_t)t * B + first + s) * D, sizeof(float) * D);
+    int k_rows = l->k_per_sample ? samples : 1;
+    for (int s = 0; s < k_rows; s++) {
+      size_t row = l->k_per_sample ? (size_t)t * B + first + s : (size_t)t;
+      memcpy(k + (size_t)s * Hp, l->k + row * H, sizeof(float) * H);
+    }
+    Step step = {panel, k, l->k_per_sample ? (size_t)Hp : 0, z, next, c, NULL, stride, row_length(l), D, H, l->logistic};
+    if (l->tape) step.tape = l->tape + ((size_t)t * B + first) * 6 * Hp;
+    for (int jb = 0; jb < blocks(l); jb++) {
+      int s = 0;
+      for (; s + ROWS <= samples; s += ROWS) tile(ROWS, &step, jb, s);
+      switch (samples - s) {
+        case 5: tile(5, &step, jb, s); break;
+        case 4: tile(4, &step, jb, s); break;
+        case 3: tile(3, &step, jb, s); break;
+        case 2: tile(2, &step, jb, s); break;
+        case 1: tile(1, &step, jb, s); break;
+      }
+    }
+    float *swap = z;
+    z = next, next = swap;
+    for (int s = 0; s < samples; s++) {
+      size_t row = (size_t)t * B + first + s;
+      if (l->h) memcpy(l->h + row * H, z + (size_t)s * stride + 1 + D, sizeof(float) * H);
+      if (l->c) memcpy(l->c + row * H, c + (size_t)s * Hp, sizeof(float) * H);
+    }
+  }
+  for (int s = 0; s < samples; s++) {
+    memcpy(l->h_n + (size_t)(first + s) * H, z + (size_t)s * stride + 1 + D, sizeof(float) * H);
+    memcpy(l->c_n + (size_t)(first + s) * H, c + (size_t)s * Hp, sizeof(float) * H);
+  }
+}

@@ -1,0 +1,332 @@
+/* What Python calls: picks the machine's kernels, shares samples among threads, adds what threads have summed. */
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+#define WIDEST 16 /* floats in the widest vector */
+
+#define DECLARE(M)                                                                                                  \
+  size_t glstm_dense_weights_size##M(const Layer *);                                                                \
+  void glstm_dense_pack##M(const Layer *, float *);                                                                 \
+  size_t glstm_dense_forward_space##M(const Layer *, int);                                                          \
+  void glstm_dense_forward##M(const Layer *, const float *, int, int, float *);                                     \
+  size_t glstm_dense_transposed_size##M(const Layer *, int);                                                        \
+  void glstm_dense_pack_transposed##M(const Layer *, int, float *);                                                 \
+  size_t glstm_dense_backward_space##M(const Layer *, int, int);                                                    \
+  void glstm_dense_backward##M(const Layer *, const Gradients *, const float *, int, int, float *, float *, float *); \
+  size_t glstm_sparse_space##M(const Layer *, int, int);                                                            \
+  size_t glstm_sparse_tape_size##M(const Layer *, const Schedule *, int);                                           \
+  void glstm_sparse_forward##M(const Layer *, const Schedule *, int, int, float *, float *);                        \
+  size_t glstm_sparse_backward_space##M(const Layer *, int, int);                                                   \
+  void glstm_sparse_backward##M(const Layer *, const Gradients *, const Schedule *, int, int, const float *, float *, \
+                                float *, float *, float *, float *);                                                \
+  size_t glstm_single_space##M(const Layer *, const Schedule *);                                                    \
+  void glstm_single_forward##M(const Layer *, const Schedule *, int, float *);                                      \
+  int glstm_sigmoid_tanh##M(const float *, float *, float *, int);
+
+#define FIELDS(M, lanes)                                                                                             \
+  {                                                                                                                  \
+    lanes, glstm_dense_weights_size##M, glstm_dense_pack##M, glstm_dense_forward_space##M, glstm_dense_forward##M,   \
+        glstm_dense_transposed_size##M, glstm_dense_pack_transposed##M, glstm_dense_backward_space##M,               \
+        glstm_dense_backward##M, glstm_sparse_space##M, glstm_sparse_tape_size##M, glstm_sparse_forward##M,          \
+        glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M, glstm_single_forward##M,    \
+        glstm_sigmoid_tanh##M                                                                                        \
+  }
+
+typedef struct {
+  int lanes;
+  size_t (*dense_weights_size)(const Layer *);
+  void (*dense_pack)(const Layer *, float *);
+  size_t (*dense_forward_space)(const Layer *, int);
+  void (*dense_forward)(const Layer *, const float *, int, int, float *);
+  size_t (*dense_transposed_size)(const Layer *, int);
+  void (*dense_pack_transposed)(const Layer *, int, float *);
+  size_t (*dense_backward_space)(const Layer *, int, int);
+  void (*dense_backward)(const Layer *, const Gradients *, const float *, int, int, float *, float *, float *);
+  size_t (*sparse_space)(const Layer *, int, int);
+  size_t (*sparse_tape_size)(const Layer *, const Schedule *, int);
+  void (*sparse_forward)(const Layer *, const Schedule *, int, int, float *, float *);
+  size_t (*sparse_backward_space)(const Layer *, int, int);
+  void (*sparse_backward)(const Layer *, const Gradients *, const Schedule *, int, int, const float *, float *, float *,
+                          float *, float *, float *);
+  size_t (*single_space)(const Layer *, const Schedule *);
+  void (*single_forward)(const Layer *, const Schedule *, int, float *);
+  int (*sigmoid_tanh)(const float *, float *, float *, int);
+} Kernels;
+
+DECLARE(_plain)
+static const Kernels plain = FIELDS(_plain, 4);
+#ifdef GLSTM_X86
+DECLARE(_avx2)
+DECLARE(_avx512)
+static const Kernels avx2 = FIELDS(_avx2, 8), avx512 = FIELDS(_avx512, 16);
+#endif
+
+static int forced = 0; /* lanes asked for by a test; 0: the widest the machine has */
+
+static const Kernels *kernels(void) {
+#ifdef GLSTM_X86
+  __builtin_cpu_init();
+  int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  if (has_avx512 && (forced == 0 || forced == 16)) return &avx512;
+  if (has_avx2 && (forced == 0 || forced == 8)) return &avx2;
+#endif
+  return &plain;
+}
+
+/* For tests: 4, 8 or 16 floats a vector, or 0 for the best. Returns what is used now. */
+int glstm_lanes(int lanes) {
+  if (lanes >= 0) forced = lanes;
+  return kernels()->lanes;
+}
+
+int glstm_nonlinearities(const float *x, float *sigmoid, float *tanh, int n) {
+  return kernels()->sigmoid_tanh(x, sigmoid, tanh, n);
+}
+
+static int padded(int n, int lanes) { return (n + lanes - 1) / lanes * lanes; }
+
+/* Samples of thread number `index`: whole vectors where `step` is a vector, so that threads share no lane. */
+typedef struct { int first, samples; } Share;
+
+static Share share(int batch, int threads, int index, int step) {
+  int units = (batch + step - 1) / step, first = (int)((long)units * index / threads) * step;
+  int end = (int)((long)units * (index + 1) / threads) * step;
+  if (first > batch) first = batch;
+  if (end > batch) end = batch;
+  Share s = {first, end - first};
+  return s;
+}
+
+/* After a fork the threads of the parent are gone, and OpenMP does not know: the child works alone. */
+static int in_child = 0;
+static void after_fork(void) { in_child = 1; }
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork); }
+
+static int useful_threads(const Layer *l, int step) {
+  int most = (l->batch + step - 1) / step, threads = l->threads < 1 || in_child ? 1 : l->threads;
+#ifndef _OPENMP
+  threads = 1;
+#endif
+  return threads < most ? threads : (most < 1 ? 1 : most);
+}
+
+static float *floats(size_t n) {
+  void *p = NULL;
+  return posix_memalign(&p, 64, (n ? n : 1) * sizeof(float)) ? NULL : p;
+}
+
+/* 0 when all is well, 1 when memory is short. */
+int glstm_dense_forward(const Layer *l) {
+  const Kernels *use = kernels();
+  int threads = useful_threads(l, 1), failed = 0;
+  float *panel = floats(use->dense_weights_size(l));
+  if (!panel) return 1;
+  use->dense_pack(l, panel);
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+  for (int index = 0; index < threads; index++) {
+    Share s = share(l->batch, threads, index, 1);
+    float *space = floats(use->dense_forward_space(l, s.samples));
+    if (space && s.samples) use->dense_forward(l, panel, s.first, s.samples, space);
+    failed |= !space;
+    free(space);
+  }
+  free(panel);
+  return failed;
+}
+
+static void add_into(float *sum, const float *part, size_t n) {
+  for (size_t i = 0; i < n; i++) sum[i] += part[i];
+}
+
+int glstm_dense_backward(const Layer *l, const Gradients *d) {
+  const Kernels *use = kernels();
+  int T = l->steps, B = l->batch, D = l->inputs, H = l->hidden, Hp = padded(H, use->lanes), lanes = use->lanes;
+  int threads = useful_threads(l, 1), with_x = d->dx != NULL, K = 1 + D + H, failed = 0;
+  size_t dw_size = use->dense_weights_size(l);
+  float *transposed = floats(use->dense_transposed_size(l, with_x));
+  float **dw = calloc(threads, sizeof *dw), **dk = calloc(threads, sizeof *dk);
+  if (!transposed || !dw || !dk) {
+    free(transposed), free(dw), free(dk);
+    return 1;
+  }
+  use->dense_pack_transposed(l, with_x, transposed);
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+  for (int index = 0; index < threads; index++) {
+    Share s = share(B, threads, index, 1);
+    float *space = floats(use->dense_backward_space(l, s.samples ? s.samples : 1, with_x));
+    dw[index] = floats(dw_size), dk[index] = floats((size_t)T * (l->k_per_sample ? s.samples : 1) * Hp);
+    if (space && dw[index] && dk[index]) {
+      memset(dw[index], 0, sizeof(float) * dw_size);
+      memset(dk[index], 0, sizeof(float) * T * (l->k_per_sample ? s.samples : 1) * Hp);
+      if (s.samples) use->dense_backward(l, d, transposed, s.first, s.samples, dw[index], dk[index], space);
+    } else failed = 1;
+    free(space);
+  }
+  for (int index = 0; !failed && index < threads; index++) {
+    Share s = share(B, threads, index, 1);
+    if (index) add_into(dw[0], dw[index], dw_size);
+    for (int t = 0; t < T; t++)
+      for (int row = 0; row < (l->k_per_sample ? s.samples : 1); row++) {
+        const float *from = dk[index] + ((size_t)t * (l->k_per_sample ? s.samples : 1) + row) * Hp;
+        float *to = d->dk + (l->k_per_sample ? (size_t)t * B + s.first + row : (size_t)t) * H;
+        if (l->k_per_sample || !index) memcpy(to, from, sizeof(float) * H);
+        else add_into(to, from, H);
+      }
+  }
+  for (int j = 0; !failed && j < H; j++)
+    for (int g = 0; g < 4; g++)
+      for (int u = 0; u < K; u++) {
+        float value = dw[0][(((size_t)(j / lanes) * K + u) * 4 + g) * lanes + j % lanes];
+        size_t to = (size_t)g * H + j;
+        if (u == 0) d->db[to] = value;
+        else if (u <= D) d->dw_ih[to * D + u - 1] = value;
+        else d->dw_hh[to * H + u - 1 - D] = value;
+      }
+  for (int index = 0; index < threads; index++) free(dw[index]), free(dk[index]);
+  free(transposed), free(dw), free(dk);
+  return failed;
+}
+
+void glstm_schedule_free(Schedule *plan) {
+  if (!plan) return;
+  free(plan->start), free(plan->offset), free(plan->units), free(plan->slots), free(plan->slot_k);
+  free(plan);
+}
+
+/* From k (T, H); NULL when memory is short. */
+Schedule *glstm_schedule(const float *k, int32_t T, int32_t H) {
+  Schedule *plan = calloc(1, sizeof *plan);
+  int *slot_of = malloc(sizeof(int) * (H + 1)), *free_slots = malloc(sizeof(int) * (H + 1)), free_count = 0, used = 0;
+  if (!plan || !slot_of || !free_slots) goto failed;
+  plan->steps = T, plan->hidden = H;
+  size_t total = 0;
+  for (int t = 0; t < T; t++) {
+    int changed = t == 0, open = 0;
+    for (int j = 0; j < H; j++) {
+      int now = k[(size_t)t * H + j] != 0;
+      open += now;
+      changed |= t && now != (k[(size_t)(t - 1) * H + j] != 0);
+    }
+    if (changed) plan->spans++, total += open;
+    if (open > plan->most_open) plan->most_open = open;
+  }
+  plan->capacity = plan->most_open ? padded(plan->most_open, WIDEST) : WIDEST;
+  plan->start = malloc(sizeof(int32_t) * (plan->spans + 1)), plan->offset = malloc(sizeof(int32_t) * (plan->spans + 1));
+  plan->units = malloc(sizeof(int32_t) * (total + 1)), plan->slots = malloc(sizeof(int32_t) * (total + 1));
+  plan->slot_k = calloc((size_t)T * plan->capacity + 1, sizeof(float));
+  if (!plan->start || !plan->offset || !plan->units || !plan->slots || !plan->slot_k) goto failed;
+  int32_t at = 0, span = -1;
+  for (int j = 0; j < H; j++) slot_of[j] = -1;
+  for (int t = 0; t < T; t++) {
+    const float *now = k + (size_t)t * H, *before = now - H;
+    int changed = t == 0;
+    for (int j = 0; t && j < H; j++) changed |= (now[j] != 0) != (before[j] != 0);
+    if (changed) {
+      plan->start[++span] = t, plan->offset[span] = at;
+      for (int j = 0; j < H; j++)
+        if (now[j] == 0 && slot_of[j] >= 0) free_slots[free_count++] = slot_of[j], slot_of[j] = -1;
+      for (int j = 0; j < H; j++)
+        if (now[j] != 0) {
+          if (slot_of[j] < 0) slot_of[j] = free_count ? free_slots[--free_count] : used++;
+          plan->units[at] = j, plan->slots[at++] = slot_of[j];
+        }
+    }
+    for (int q = plan->offset[span]; q < at; q++) plan->slot_k[(size_t)t * plan->capacity + plan->slots[q]] = now[plan->units[q]];
+  }
+  plan->start[plan->spans] = T, plan->offset[plan->spans] = at;
+  free(slot_of), free(free_slots);
+  return plan;
+failed:
+  free(slot_of), free(free_slots);
+  glstm_schedule_free(plan);
+  return NULL;
+}
+
+/* Products and nonlinear functions, by the plan (0) or of everything (1), as numbers that compare. A nonlinear function
+   counts as NONLINEAR products; opening and closing as what they really add up to. */
+double glstm_schedule_work(const Schedule *plan, int32_t everything) {
+  enum { NONLINEAR = 24 };
+  double H = plan->hidden, work = 0;
+  if (everything) return plan->steps * H * (H + NONLINEAR);
+  for (int n = 0; n < plan->spans; n++) {
+    double open = plan->offset[n + 1] - plan->offset[n], steps = plan->start[n + 1] - plan->start[n];
+    work += steps * open * (open + NONLINEAR) * 1.25 + H + 2 * open * open;
+  }
+  return work;
+}
+
+/* Few samples run one by one with units in the lanes, many run together with samples in the lanes. */
+static int one_by_one(const Layer *l) { return !l->tape && l->batch < kernels()->lanes / 2; }
+
+/* Where thread number `index` has its part of the tape. */
+static float *tape_part(const Kernels *use, const Layer *l, const Schedule *plan, int threads, int index) {
+  float *tape = l->tape;
+  for (int i = 0; i < index; i++) tape += use->sparse_tape_size(l, plan, share(l->batch, threads, i, use->lanes).samples);
+  return tape;
+}
+
+size_t glstm_sparse_tape_size(const Layer *l, const Schedule *plan) {
+  const Kernels *use = kernels();
+  int threads = useful_threads(l, use->lanes);
+  size_t size = 0;
+  for (int i = 0; i < threads; i++) size += use->sparse_tape_size(l, plan, share(l->batch, threads, i, use->lanes).samples);
+  return size;
+}
+
+int glstm_sparse_forward(const Layer *l, const Schedule *plan) {
+  const Kernels *use = kernels();
+  int single = one_by_one(l), threads = useful_threads(l, single ? 1 : use->lanes), failed = 0;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+  for (int index = 0; index < threads; index++) {
+    Share s = share(l->batch, threads, index, single ? 1 : use->lanes);
+    size_t size = single ? use->single_space(l, plan) : use->sparse_space(l, s.samples, plan->most_open);
+    float *space = floats(size), *tape = l->tape ? tape_part(use, l, plan, threads, index) : NULL;
+    if (!space) failed = 1;
+    else if (!single && s.samples) use->sparse_forward(l, plan, s.first, s.samples, tape, space);
+    else
+      for (int i = 0; i < s.samples; i++) use->single_forward(l, plan, s.first + i, space);
+    free(space);
+  }
+  return failed;
+}
+
+int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *plan) {
+  const Kernels *use = kernels();
+  int threads = useful_threads(l, use->lanes), failed = 0;
+  size_t H = l->hidden, D = l->inputs, in = 4 * H * D, own = in + 4 * H * H + 4 * H, all = own + (size_t)l->steps * H;
+  float **sums = calloc(threads, sizeof *sums);
+  if (!sums) return 1;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+  for (int index = 0; index < threads; index++) {
+    Share s = share(l->batch, threads, index, use->lanes);
+    float *space = floats(use->sparse_backward_space(l, s.samples, plan->most_open)), *sum = floats(all);
+    sums[index] = sum;
+    if (space && sum) {
+      memset(sum, 0, sizeof(float) * all);
+      if (s.samples)
+        use->sparse_backward(l, d, plan, s.first, s.samples, tape_part(use, l, plan, threads, index), sum, sum + in,
+                             sum + in + 4 * H * H, sum + own, space);
+    } else failed = 1;
+    free(space);
+  }
+  for (int index = 0; !failed && index < threads; index++) {
+    float *parts[] = {d->dw_ih, d->dw_hh, d->db, d->dk};
+    size_t sizes[] = {in, 4 * H * H, 4 * H, all - own}, at = 0;
+    for (int p = 0; p < 4; at += sizes[p], p++) {
+      if (index) add_into(parts[p], sums[index] + at, sizes[p]);
+      else memcpy(parts[p], sums[0] + at, sizeof(float) * sizes[p]);
+    }
+  }
+  for (int index = 0; index < threads; index++) free(sums[index]);
+  free(sums);
+  return failed;
+}

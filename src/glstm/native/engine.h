@@ -1,0 +1,36 @@
+/* The engine's view of one gated LSTM layer. All arrays are float32, row-major, owned by the caller.
+   T steps, B samples, D inputs, H units; gates in torch's order i f g o. */
+#ifndef GLSTM_ENGINE_H
+#define GLSTM_ENGINE_H
+
+#include <stdint.h>
+
+typedef struct {
+  int32_t steps, batch, inputs, hidden;
+  int32_t logistic;     /* candidate: 0 tanh, 1 logistic */
+  int32_t k_per_sample; /* k is (T, B, H), not (T, H) */
+  int32_t threads;
+  int32_t unused;
+  const float *x, *w_ih, *w_hh, *b; /* (T,B,D) (4H,D) (4H,H) (4H) or NULL */
+  const float *k, *h0, *c0;         /* (T,H) or (T,B,H), (B,H), (B,H) */
+  float *h, *h_n, *c_n, *c;         /* (T,B,H) or NULL, (B,H), (B,H), (T,B,H) or NULL */
+  float *tape;                      /* what backward needs, or NULL */
+} Layer;
+
+typedef struct {
+  const float *dh, *dh_n, *dc_n, *dc;   /* of the four outputs; dh and dc may be NULL */
+  float *dx, *dw_ih, *dw_hh, *db, *dk;  /* dx may be NULL, and so may dh0 */
+  float *dh0, *dc0;
+} Gradients;
+
+/* Which unit works when: known before the first sample arrives, because k does not depend on the input.
+   Span n covers steps start[n] .. start[n+1] - 1, in which just units[offset[n]] .. units[offset[n+1] - 1] are open.
+   A unit keeps one slot from opening to closing, so that a single sequence can run with units in the lanes. */
+typedef struct {
+  int32_t steps, hidden, spans, most_open;
+  int32_t capacity; /* slots, a multiple of the widest vector */
+  int32_t *start, *offset, *units, *slots; /* slots: beside units */
+  float *slot_k;                           /* (T, capacity), 0 where nobody sits */
+} Schedule;
+
+#endif

@@ -1,0 +1,183 @@
+"""The C engine of `glstm/native`, called with ctypes on raw pointers: float32 on the CPU.
+
+Where k has zeros enough, only the open units are computed; the choice is made here, once a table.
+"""
+
+import ctypes
+import sysconfig
+from ctypes import byref, c_double, c_int32, c_size_t, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+WIDEST = 16  # floats in the widest vector
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, c_int32) for name in ("steps", "batch", "inputs", "hidden", "logistic", "k_per_sample", "threads")),
+        ("unused", c_int32),
+        *((name, c_void_p) for name in ("x", "w_ih", "w_hh", "b", "k", "h0", "c0", "h", "h_n", "c_n", "c", "tape")),
+    ]
+
+
+class _Gradients(ctypes.Structure):
+    _fields_ = [
+        (name, c_void_p)
+        for name in ("dh", "dh_n", "dc_n", "dc", "dx", "dw_ih", "dw_hh", "db", "dk", "dh0", "dc0")
+    ]  # fmt: skip
+
+
+@cache
+def engine() -> ctypes.CDLL | None:
+    """The engine, or None where it was not built."""
+    for folder in (Path(__file__).parents[1], Path(sysconfig.get_path("platlib")) / "glstm"):
+        path = folder / "native" / "engine.so"
+        if path.exists():
+            library = ctypes.CDLL(str(path))
+            library.glstm_schedule.restype = c_void_p
+            library.glstm_schedule.argtypes = [c_void_p, c_int32, c_int32]
+            library.glstm_schedule_free.argtypes = [c_void_p]
+            library.glstm_sparse_tape_size.restype = c_size_t
+            library.glstm_schedule_work.restype = c_double
+            library.glstm_schedule_work.argtypes = [c_void_p, c_int32]
+            return library
+    return None
+
+
+def status() -> str:
+    """One sentence about the engine."""
+    library = engine()
+    if library is None:
+        return "glstm runs on its reference operator, exact but slow: no C compiler was there when it was installed."
+    return f"glstm runs on its C engine, {library.glstm_lanes(-1)} floats at a time."
+
+
+def usable(x: Tensor, k_h: Tensor | None) -> bool:
+    return x.dtype == torch.float32 and x.device.type == "cpu" and k_h is None and engine() is not None
+
+
+def tape_size(steps, batch, hidden):
+    """Room for the dense tape, and for the number of threads it was written by. A sparse tape fills only the front,
+    and what is not touched costs no memory."""
+    return steps * batch * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST) + 1
+
+
+class Plan:
+    """Which unit works when, under one table k (T, H)."""
+
+    def __init__(self, k: Tensor):
+        library = engine()
+        assert library is not None
+        steps, hidden = k.shape
+        self.free = library.glstm_schedule_free
+        self.version = k._version
+        self.pointer = c_void_p(library.glstm_schedule(k.data_ptr(), steps, hidden))
+        if not self.pointer:
+            raise MemoryError("the schedule of a gated LSTM does not fit into memory")
+        self.work = library.glstm_schedule_work(self.pointer, 0)
+        self.dense_work = library.glstm_schedule_work(self.pointer, 1)
+
+    def __del__(self):
+        self.free(self.pointer)
+
+
+def plan_for(k: Tensor) -> Plan:
+    """The table's plan. It stays with the tensor: a layer that keeps its table in evaluation keeps its plan too."""
+    plan = getattr(k, "glstm_plan", None)
+    if plan is None or plan.version != k._version:
+        plan = Plan(k)
+        k.glstm_plan = plan  # pyright: ignore[reportAttributeAccessIssue]
+    return plan
+
+
+def sparse_plan(x: Tensor, k: Tensor, everything: bool) -> Plan | None:
+    """The plan by which to skip closed work, or None where doing everything is quicker.
+
+    `everything`: c of every step is asked for, which only the dense path writes.
+    """
+    if k.dim() == 3 or everything or x.shape[0] == 0 or x.shape[1] == 0:
+        return None
+    plan = plan_for(k)
+    batch = x.shape[1]
+    lanes = 1 if batch < WIDEST // 2 else (batch + WIDEST - 1) // WIDEST * WIDEST / batch
+    return plan if plan.work * lanes < plan.dense_work else None
+
+
+def _pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _layer(x, w_ih, w_hh, b, k, h0, c0, outputs, tape, candidate, threads: int) -> _Layer:
+    steps, batch, inputs = x.shape
+    return _Layer(
+        steps, batch, inputs, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, 0,
+        *map(_pointer, (x, w_ih, w_hh, b, k, h0, c0)), *map(_pointer, outputs), _pointer(tape),
+    )  # fmt: skip
+
+
+def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool, taped: bool):
+    """All h or None, final h, final c, all c or None, tape or None."""
+    library = engine()
+    assert library is not None
+    steps, batch, _ = x.shape
+    hidden = w_hh.shape[1]
+    x, w_ih, w_hh, k, h0, c0 = (tensor.contiguous() for tensor in (x, w_ih, w_hh, k, h0, c0))
+    b = None if b is None else b.contiguous()
+    h = x.new_empty(steps, batch, hidden) if sequence else None
+    c = x.new_empty(steps, batch, hidden) if cells else None
+    h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
+    tape = x.new_empty(tape_size(steps, batch, hidden)) if taped else None
+    threads = torch.get_num_threads()
+    if tape is not None:
+        tape[-1] = threads
+    layer = _layer(x, w_ih, w_hh, b, k, h0, c0, (h, h_n, c_n, c), tape, candidate, threads)
+    plan = _taped_plan(library, layer, sparse_plan(x, k, cells), tape)
+    failed = (
+        library.glstm_dense_forward(byref(layer))
+        if plan is None
+        else library.glstm_sparse_forward(byref(layer), plan.pointer)
+    )
+    _require_memory(failed)
+    return h, h_n, c_n, c, tape
+
+
+def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, cells: bool, need_x: bool, need_h0: bool):
+    """Gradients of x, w_ih, w_hh, b, k, h0, c0; those of x and h0 are None where nobody needs them."""
+    library = engine()
+    assert library is not None
+    x, w_ih, w_hh, k, h0, dh_n, dc_n = (tensor.contiguous() for tensor in (x, w_ih, w_hh, k, h0, dh_n, dc_n))
+    dh, dc = (None if tensor is None else tensor.contiguous() for tensor in (dh, dc))
+    layer = _layer(x, w_ih, w_hh, None, k, h0, None, (None,) * 4, tape, candidate, int(tape[-1]))
+    found = {
+        "dx": torch.empty_like(x) if need_x else None,
+        "dw_ih": torch.empty_like(w_ih),
+        "dw_hh": torch.empty_like(w_hh),
+        "db": x.new_empty(w_hh.shape[0]),
+        "dk": torch.empty_like(k),
+        "dh0": torch.empty_like(h0) if need_h0 else None,
+        "dc0": torch.empty_like(h0),
+    }
+    gradients = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, *found.values())))
+    plan = _taped_plan(library, layer, sparse_plan(x, k, cells), tape)
+    failed = (
+        library.glstm_dense_backward(byref(layer), byref(gradients))
+        if plan is None
+        else library.glstm_sparse_backward(byref(layer), byref(gradients), plan.pointer)
+    )
+    _require_memory(failed)
+    return tuple(found.values())
+
+
+def _taped_plan(library, layer: _Layer, plan: Plan | None, tape: Tensor | None) -> Plan | None:
+    """A sparse tape, in whole vectors of samples, may need more room than the dense one: then everything is done."""
+    if plan is None or tape is None or library.glstm_sparse_tape_size(byref(layer), plan.pointer) < tape.numel():
+        return plan
+    return None
+
+
+def _require_memory(failed: int) -> None:
+    if failed:
+        raise MemoryError("the C engine of glstm could not get the memory it needs")
