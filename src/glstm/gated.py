@@ -61,6 +61,8 @@ class GatedLSTM(nn.Module):
         self.candidate = candidate
         self.backend = backend
 
+        self._kept: dict[str, tuple] = {}  # tables of openness, in evaluation
+
         width = hidden_size * self.num_directions
         for layer, suffix in self._places():
             inputs = input_size if layer == 0 else width
@@ -134,6 +136,9 @@ class GatedLSTM(nn.Module):
                 if isinstance(value, nn.Parameter):
                     yield value
 
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "_kept": {}}  # what is kept is quicker made again than copied
+
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
@@ -151,6 +156,23 @@ class GatedLSTM(nn.Module):
         return torch.stack([self._openness(suffix, times) for _, suffix in self._places()])
 
     def _openness(self, suffix: str, times: Tensor) -> Tensor:
+        """k of one layer and direction; in evaluation without gradients it is kept, and the engine's plan with it."""
+        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._fresh_openness(suffix, times)
+        # Compared by value: no count of versions sees what is written through `.data`.
+        key = (self.threshold, self._get("weight_hh", suffix).dtype)
+        inputs = (times, *self._gate_values(suffix).values())
+        known = self._kept.get(suffix)
+        if known is None or known[0] != key or not all(map(_same, known[1], inputs)):
+            known = (
+                key,
+                [tensor.detach().clone() for tensor in inputs],
+                self._fresh_openness(suffix, times).contiguous(),
+            )
+            self._kept[suffix] = known
+        return known[2]
+
+    def _fresh_openness(self, suffix: str, times: Tensor) -> Tensor:
         k = self.gate.openness(times, self._gate_values(suffix), self.training)
         k = apply_threshold(k, self.threshold).expand(*times.shape, self.hidden_size)
         return k.to(self._get("weight_hh", suffix).dtype)
@@ -265,7 +287,10 @@ class GatedLSTM(nn.Module):
             finals.append((result.h_n, result.c_n))
             if result.h is not None:
                 outputs.append(result.h.flip(0) if backwards else result.h)
-        state = torch.stack([h for h, _ in finals]), torch.stack([c for _, c in finals])
+        if len(finals) == 1:
+            state = finals[0][0].unsqueeze(0), finals[0][1].unsqueeze(0)
+        else:
+            state = torch.stack([h for h, _ in finals]), torch.stack([c for _, c in finals])
         return (torch.cat(outputs, -1) if sequence else None), state
 
     def extra_repr(self) -> str:
@@ -282,6 +307,10 @@ class GatedLSTM(nn.Module):
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
         return ", ".join(parts)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
 
 def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, threshold, candidate, backend) -> None:

@@ -205,8 +205,8 @@ void glstm_schedule_free(Schedule *plan) {
 /* From k (T, H); NULL when memory is short. */
 Schedule *glstm_schedule(const float *k, int32_t T, int32_t H) {
   Schedule *plan = calloc(1, sizeof *plan);
-  int *slot_of = malloc(sizeof(int) * (H + 1)), *free_slots = malloc(sizeof(int) * (H + 1)), free_count = 0, used = 0;
-  if (!plan || !slot_of || !free_slots) goto failed;
+  int *slot_of = malloc(sizeof(int) * (H + 1)), *taken = calloc(H + 1, sizeof(int));
+  if (!plan || !slot_of || !taken) goto failed;
   plan->steps = T, plan->hidden = H;
   size_t total = 0;
   for (int t = 0; t < T; t++) {
@@ -233,20 +233,21 @@ Schedule *glstm_schedule(const float *k, int32_t T, int32_t H) {
     if (changed) {
       plan->start[++span] = t, plan->offset[span] = at;
       for (int j = 0; j < H; j++)
-        if (now[j] == 0 && slot_of[j] >= 0) free_slots[free_count++] = slot_of[j], slot_of[j] = -1;
+        if (now[j] == 0 && slot_of[j] >= 0) taken[slot_of[j]] = 0, slot_of[j] = -1;
       for (int j = 0; j < H; j++)
         if (now[j] != 0) {
-          if (slot_of[j] < 0) slot_of[j] = free_count ? free_slots[--free_count] : used++;
+          for (int slot = 0; slot_of[j] < 0; slot++) /* the lowest free one */
+            if (!taken[slot]) taken[slot] = 1, slot_of[j] = slot;
           plan->units[at] = j, plan->slots[at++] = slot_of[j];
         }
     }
     for (int q = plan->offset[span]; q < at; q++) plan->slot_k[(size_t)t * plan->capacity + plan->slots[q]] = now[plan->units[q]];
   }
   plan->start[plan->spans] = T, plan->offset[plan->spans] = at;
-  free(slot_of), free(free_slots);
+  free(slot_of), free(taken);
   return plan;
 failed:
-  free(slot_of), free(free_slots);
+  free(slot_of), free(taken);
   glstm_schedule_free(plan);
   return NULL;
 }

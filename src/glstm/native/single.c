@@ -9,6 +9,7 @@ typedef struct {
   int capacity;
   float *frozen_h, *c_of; /* (H): h of frozen units, 0 for open ones; c of frozen units */
   float *h, *c, *base;    /* (capacity) (capacity) (4, capacity) */
+  float *h_before;        /* (capacity), while a step is under way */
   float *w, *w_x;         /* (capacity, 4, capacity) and (D, 4, capacity): from slot, or input, to slots */
   int *taken, *taken_by;  /* the slots in use, in order of arrival; who sits in a slot */
   int count;
@@ -16,7 +17,7 @@ typedef struct {
 
 size_t NAME(single_space)(const Layer *l, const Schedule *plan) {
   size_t n = plan->capacity;
-  return 2 * (size_t)l->hidden + n * 6 + n * n * 4 + (size_t)l->inputs * 4 * n + 2 * n + 2 * VL;
+  return 2 * (size_t)l->hidden + n * 7 + n * n * 4 + (size_t)l->inputs * 4 * n + 2 * n + 2 * VL;
 }
 
 static float dot(const float *a, const float *b, int n) {
@@ -61,11 +62,11 @@ static void sit_down(Seats *n, int slot, int j) {
   }
 }
 
-/* `vectors` is a constant where this is inlined: the common case of one vector keeps its sums in registers. */
+/* `vectors` is a constant where this is inlined: with one vector nothing is written before everything is read. */
 INLINE void step(int vectors, Seats *n, const float *x, const float *k) {
   int cap = n->capacity;
-  float h_before[VL * 64];
-  memcpy(h_before, n->h, sizeof(float) * cap);
+  const float *h_before = n->h;
+  if (vectors > 1) h_before = memcpy(n->h_before, n->h, sizeof(float) * cap);
   for (int v = 0; v < vectors; v++) {
     float *base = n->base + v * VL;
     vf a0 = load(base), a1 = load(base + cap), a2 = load(base + 2 * cap), a3 = load(base + 3 * cap);
@@ -98,9 +99,10 @@ INLINE void step(int vectors, Seats *n, const float *x, const float *k) {
 
 void NAME(single_forward)(const Layer *l, const Schedule *plan, int sample, float *space) {
   int H = l->hidden, D = l->inputs, B = l->batch, cap = plan->capacity;
-  Seats n = {l, cap, space, space + H, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
+  Seats n = {l, cap, space, space + H, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0};
   memset(space, 0, sizeof(float) * NAME(single_space)(l, plan));
-  n.h = n.c_of + H, n.c = n.h + cap, n.base = n.c + cap, n.w = n.base + 4 * cap, n.w_x = n.w + (size_t)cap * 4 * cap;
+  n.h = n.c_of + H, n.c = n.h + cap, n.base = n.c + cap, n.h_before = n.base + 4 * cap, n.w = n.h_before + cap;
+  n.w_x = n.w + (size_t)cap * 4 * cap;
   n.taken = (int *)(n.w_x + (size_t)D * 4 * cap), n.taken_by = n.taken + cap;
   memcpy(n.frozen_h, l->h0 + (size_t)sample * H, sizeof(float) * H);
   memcpy(n.c_of, l->c0 + (size_t)sample * H, sizeof(float) * H);
@@ -121,11 +123,13 @@ void NAME(single_forward)(const Layer *l, const Schedule *plan, int sample, floa
       }
     }
     for (int i = revived ? 0 : arrived; i < n.count; i++) sum_afresh(&n, n.taken[i]);
+    int last = 0; /* low slots are taken first, so that mostly one vector has them all */
+    for (int i = 0; i < n.count; i++) last = n.taken[i] > last ? n.taken[i] : last;
     for (int t = plan->start[span]; t < plan->start[span + 1]; t++) {
       const float *x = l->x + ((size_t)t * B + sample) * D, *k = plan->slot_k + (size_t)t * cap;
       if (n.count) {
-        if (cap == VL) step(1, &n, x, k);
-        else step(cap / VL, &n, x, k);
+        if (last < VL) step(1, &n, x, k);
+        else step(last / VL + 1, &n, x, k);
       }
       if (l->h) {
         float *out = l->h + ((size_t)t * B + sample) * H;

@@ -65,6 +65,11 @@ def tape_size(steps, batch, hidden):
     return steps * batch * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST) + 1
 
 
+def version_of(tensor: Tensor) -> int:
+    """Grows when the tensor is written to; one made in inference mode is not tracked, and its owner must not write."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 class Plan:
     """Which unit works when, under one table k (T, H)."""
 
@@ -73,7 +78,7 @@ class Plan:
         assert library is not None
         steps, hidden = k.shape
         self.free = library.glstm_schedule_free
-        self.version = k._version
+        self.version = version_of(k)
         self.pointer = c_void_p(library.glstm_schedule(k.data_ptr(), steps, hidden))
         if not self.pointer:
             raise MemoryError("the schedule of a gated LSTM does not fit into memory")
@@ -83,11 +88,17 @@ class Plan:
     def __del__(self):
         self.free(self.pointer)
 
+    def __deepcopy__(self, memo) -> None:
+        """A copy of the table makes its own plan: two owners would free one schedule."""
+
+    def __reduce__(self):
+        return type(None), ()
+
 
 def plan_for(k: Tensor) -> Plan:
     """The table's plan. It stays with the tensor: a layer that keeps its table in evaluation keeps its plan too."""
     plan = getattr(k, "glstm_plan", None)
-    if plan is None or plan.version != k._version:
+    if plan is None or plan.version != version_of(k):
         plan = Plan(k)
         k.glstm_plan = plan  # pyright: ignore[reportAttributeAccessIssue]
     return plan
