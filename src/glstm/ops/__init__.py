@@ -48,7 +48,9 @@ def gated_lstm(
     _check(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, backend)
     tensors = (x, w_ih, w_hh, b, k, k_h, h0, c0)
     wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    taped = wanted and not torch.compiler.is_exporting()  # an exported model is for inference
+    # An exported model is for inference. (Inside torch.compile, torch 2.11 says that it is exporting, too.)
+    exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+    taped = wanted and not exporting
     if not (wanted or torch.compiler.is_compiling()) and _backend(backend, x, k_h) == "native":
         # Straight to the engine: through torch's dispatcher a short call would take twice as long.
         h, h_n, c_n, c, _ = cpu.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped=False)
