@@ -92,7 +92,7 @@ def demo_recipe(seed: int):
         seed=seed,
     )
     # The reference operator is some twenty times slower: it gets a task that it can learn in the time.
-    return recipe if cpu.engine() else recipe.at_length(200).changed(sigma=20.0, gate_lr=0.3)
+    return recipe if cpu.engine() else recipe.at_length(200).changed(sigma=20.0, gate_lr=0.3, threshold=0.0)
 
 
 def _race(contestants: list[Contestant], recipe, seconds: float, console: Console) -> None:
