@@ -1,0 +1,76 @@
+/* The steps of one sitting, units in the lanes. Compiled for every width a machine has: three open units in a narrow
+   vector are done sooner than in a wide one, and a single sequence does nothing but wait for its last step. */
+#include "kernels.h"
+#include "seats.h"
+
+typedef struct {
+  vf i, f, g, o;
+} Gates;
+
+INLINE vf value_in(const float *h, const vf *h_vector, int slot) { return h ? splat(h[slot]) : pick(*h_vector, slot); }
+
+/* The four sums of one vector of slots, from `at` on, and their nonlinear functions. h: of all slots, in memory; or,
+   where everybody sits in one vector, NULL and that vector. */
+INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const float *h, const vf *h_vector, int at) {
+  int cap = n->capacity, q = 0;
+  const float *base = n->base + at, *weights = n->w + at;
+  vf a0 = load(base), a1 = load(base + cap), a2 = load(base + 2 * cap), a3 = load(base + 3 * cap);
+  for (int d = 0; d < n->l->inputs; d++) {
+    const float *w = n->w_x + (size_t)d * 4 * cap + at;
+    vf value = splat(x[d]);
+    a0 += value * load(w), a1 += value * load(w + cap), a2 += value * load(w + 2 * cap), a3 += value * load(w + 3 * cap);
+  }
+  vf b0 = splat(0), b1 = splat(0), b2 = splat(0), b3 = splat(0); /* a second chain: the sums wait for each other less */
+  for (; q + 2 <= s->open; q += 2) {
+    const float *w = weights + (size_t)s->slots[q] * 4 * cap, *u = weights + (size_t)s->slots[q + 1] * 4 * cap;
+    vf p = value_in(h, h_vector, s->slots[q]), r = value_in(h, h_vector, s->slots[q + 1]);
+    a0 += p * load(w), a1 += p * load(w + cap), a2 += p * load(w + 2 * cap), a3 += p * load(w + 3 * cap);
+    b0 += r * load(u), b1 += r * load(u + cap), b2 += r * load(u + 2 * cap), b3 += r * load(u + 3 * cap);
+  }
+  if (q < s->open) {
+    const float *w = weights + (size_t)s->slots[q] * 4 * cap;
+    vf p = value_in(h, h_vector, s->slots[q]);
+    a0 += p * load(w), a1 += p * load(w + cap), a2 += p * load(w + 2 * cap), a3 += p * load(w + 3 * cap);
+  }
+  vf g = n->l->logistic ? sigmoid(a2 + b2) : tanh_(a2 + b2);
+  return (Gates){sigmoid(a0 + b0), sigmoid(a1 + b1), g, sigmoid(a3 + b3)};
+}
+
+/* An empty slot has k = 0 and nobody reads it: no need to keep its old value bit for bit, as `mix` would. */
+INLINE void mix_in(Gates gates, vf k, vf *h, vf *c) {
+  vf kept_h = (1.0f - k) * *h, kept_c = (1.0f - k) * *c;
+  vf c_new = gates.f * *c + gates.i * gates.g;
+  Quotient squashed = tanh_parts(c_new);
+  *h = k * gates.o * squashed.above / squashed.below + kept_h;
+  *c = k * c_new + kept_c;
+}
+
+/* The usual case: everybody sits in one vector, and states stay in registers. */
+static void one_vector(Seats *n, const Sitting *s) {
+  vf h = load(n->h), c = load(n->c);
+  const float *x = s->x, *k = s->k;
+  for (int t = 0; t < s->steps; t++, x += s->x_stride, k += n->capacity)
+    mix_in(gates_of(n, s, x, NULL, &h, 0), load(k), &h, &c);
+  store(n->h, h), store(n->c, c);
+}
+
+static void several_vectors(Seats *n, const Sitting *s) {
+  const float *x = s->x, *k = s->k;
+  for (int t = 0; t < s->steps; t++, x += s->x_stride, k += n->capacity) {
+    memcpy(n->h_before, n->h, sizeof(float) * n->capacity);
+    for (int at = 0; at < s->slots_used; at += VL) {
+      vf h = load(n->h + at), c = load(n->c + at);
+      mix_in(gates_of(n, s, x, n->h_before, NULL, at), load(k + at), &h, &c);
+      store(n->h + at, h), store(n->c + at, c);
+    }
+  }
+}
+
+#ifndef NARROW
+#define NARROW
+#endif
+
+void JOIN(NAME(single_steps), NARROW)(Seats *n, const Sitting *s) {
+  if (s->slots_used <= VL) one_vector(n, s);
+  else several_vectors(n, s);
+}
