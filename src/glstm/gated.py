@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from glstm.gates import Gate, Values, apply_threshold
 from glstm.ops import BACKENDS, CANDIDATES, gated_lstm
+from glstm.ops.prepared import Prepared
 from glstm.times import as_times, count_up
 
 State = tuple[Tensor, Tensor]
@@ -62,6 +63,7 @@ class GatedLSTM(nn.Module):
         self.backend = backend
 
         self._kept: dict[str, tuple] = {}  # tables of openness, in evaluation
+        self._prepared: tuple[tuple, list, Prepared] | None = None  # the last call in evaluation, to be made again
 
         width = hidden_size * self.num_directions
         for layer, suffix in self._places():
@@ -137,7 +139,7 @@ class GatedLSTM(nn.Module):
                     yield value
 
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_kept": {}}  # what is kept is quicker made again than copied
+        return {**self.__dict__, "_kept": {}, "_prepared": None}  # what is kept is quicker made again than copied
 
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
@@ -157,7 +159,7 @@ class GatedLSTM(nn.Module):
 
     def _openness(self, suffix: str, times: Tensor) -> Tensor:
         """k of one layer and direction; in evaluation without gradients it is kept, and the engine's plan with it."""
-        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self._recording():
             return self._fresh_openness(suffix, times)
         # Compared by value: no count of versions sees what is written through `.data`.
         key = (self.threshold, self._get("weight_hh", suffix).dtype)
@@ -191,6 +193,8 @@ class GatedLSTM(nn.Module):
         pieces, carry on both `hx` and `times`. With `sequence=False` the output is None: only the final
         state is computed for the caller, which for mostly closed units is much cheaper than writing T x B x H.
         """
+        if times is None and (result := self._forward_again(input, hx, sequence)) is not None:
+            return result
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx, times, sequence)
         if isinstance(times, PackedSequence):
@@ -210,11 +214,56 @@ class GatedLSTM(nn.Module):
         t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
         h, c = self._initial_state(hx, x, batched)
         output, (h, c) = self._run(x, h, c, t, None, sequence)
+        if times is None:
+            self._prepare(x)
         if not batched:
             return None if output is None else output.squeeze(1), (h.squeeze(1), c.squeeze(1))
         if output is not None and self.batch_first:
             output = output.transpose(0, 1)
         return output, (h, c)
+
+    def _prepare(self, x: Tensor) -> None:
+        """After a call in evaluation: look up what the next one with the same shape will need."""
+        known = self._kept.get("_l0")
+        if self._recording() or known is None or self.num_layers * self.num_directions > 1:
+            return
+        _, (_, *gate_then), k = known
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else ("weight_ih", "weight_hh")
+        names = [f"{name}_l0" for name in (*names, *self.gate.names)]
+        homes = [(self._parameters if name in self._parameters else self._buffers, name) for name in names]
+        tensors = [tensor for home, name in homes if (tensor := home.get(name)) is not None]
+        self._prepared = None
+        # A reparametrised weight lives in neither dictionary, and may change at any time.
+        if len(tensors) < len(names) or self.backend == "reference":
+            return
+        if Prepared.possible(x, [*tensors, *gate_then, k], len(gate_then)):
+            prepared = Prepared(x.shape, tensors, gate_then, k, self.candidate)
+            self._prepared = self._options(), homes, prepared
+
+    def _recording(self) -> bool:
+        return self.training or torch.is_grad_enabled() or torch.compiler.is_compiling()
+
+    def _options(self) -> tuple:
+        return self.threshold, self.candidate, self.backend, self.gate
+
+    def _forward_again(self, input: object, hx: State | None, sequence: bool):
+        """The same call as before, on other values, without looking everything up again; or None."""
+        ready = self._prepared
+        if ready is None or type(input) is not Tensor or self._recording():
+            return None
+        options, homes, prepared = ready
+        if options != self._options() or input.dim() != 3:
+            return None
+        x = input.transpose(0, 1).contiguous() if self.batch_first else input
+        try:
+            tensors = [home[name] for home, name in homes]
+        except KeyError:  # a weight has been reparametrised since
+            return None
+        result = prepared.run(x, hx, tensors, sequence)
+        if result is None:
+            return None
+        h, h_n, c_n = result
+        return (h.transpose(0, 1) if h is not None and self.batch_first else h), (h_n, c_n)
 
     def _forward_packed(self, packed: PackedSequence, hx, times, sequence: bool):
         """Past its end a sequence is simply closed: zeros in k hold its state, and no other code knows of lengths."""

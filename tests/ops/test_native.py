@@ -33,9 +33,11 @@ def path(request):
     """Both paths on every table that either can take, however it would be chosen."""
     choose = cpu.sparse_plan
     if request.param == "dense":
-        cpu.sparse_plan = lambda x, k, everything: None
+        cpu.sparse_plan = lambda steps, batch, k, everything: None
     if request.param == "sparse":
-        cpu.sparse_plan = lambda x, k, everything: cpu.plan_for(k) if k.dim() == 2 and not everything else None
+        cpu.sparse_plan = lambda steps, batch, k, everything: (
+            cpu.plan_for(k) if k.dim() == 2 and steps and batch and not everything else None
+        )
     yield request.param
     cpu.sparse_plan = choose
 

@@ -15,7 +15,7 @@ from torch import Tensor
 WIDEST = 16  # floats in the widest vector
 
 
-class _Layer(ctypes.Structure):
+class Layer(ctypes.Structure):
     _fields_ = [
         *((name, c_int32) for name in ("steps", "batch", "inputs", "hidden", "logistic", "k_per_sample", "threads")),
         ("unused", c_int32),
@@ -104,15 +104,14 @@ def plan_for(k: Tensor) -> Plan:
     return plan
 
 
-def sparse_plan(x: Tensor, k: Tensor, everything: bool) -> Plan | None:
+def sparse_plan(steps: int, batch: int, k: Tensor, everything: bool) -> Plan | None:
     """The plan by which to skip closed work, or None where doing everything is quicker.
 
     `everything`: c of every step is asked for, which only the dense path writes.
     """
-    if k.dim() == 3 or everything or x.shape[0] == 0 or x.shape[1] == 0:
+    if k.dim() == 3 or everything or steps == 0 or batch == 0:
         return None
     plan = plan_for(k)
-    batch = x.shape[1]
     lanes = 1 if batch < WIDEST // 2 else (batch + WIDEST - 1) // WIDEST * WIDEST / batch
     return plan if plan.work * lanes < plan.dense_work else None
 
@@ -121,9 +120,9 @@ def _pointer(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _layer(x, w_ih, w_hh, b, k, h0, c0, outputs, tape, candidate, threads: int) -> _Layer:
+def _layer(x, w_ih, w_hh, b, k, h0, c0, outputs, tape, candidate, threads: int) -> Layer:
     steps, batch, inputs = x.shape
-    return _Layer(
+    return Layer(
         steps, batch, inputs, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, 0,
         *map(_pointer, (x, w_ih, w_hh, b, k, h0, c0)), *map(_pointer, outputs), _pointer(tape),
     )  # fmt: skip
@@ -145,13 +144,13 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool,
     if tape is not None:
         tape[-1] = threads
     layer = _layer(x, w_ih, w_hh, b, k, h0, c0, (h, h_n, c_n, c), tape, candidate, threads)
-    plan = _taped_plan(library, layer, sparse_plan(x, k, cells), tape)
+    plan = _taped_plan(library, layer, sparse_plan(steps, batch, k, cells), tape)
     failed = (
         library.glstm_dense_forward(byref(layer))
         if plan is None
         else library.glstm_sparse_forward(byref(layer), plan.pointer)
     )
-    _require_memory(failed)
+    require_memory(failed)
     return h, h_n, c_n, c, tape
 
 
@@ -172,23 +171,23 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, cells: b
         "dc0": torch.empty_like(h0),
     }
     gradients = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, *found.values())))
-    plan = _taped_plan(library, layer, sparse_plan(x, k, cells), tape)
+    plan = _taped_plan(library, layer, sparse_plan(x.shape[0], x.shape[1], k, cells), tape)
     failed = (
         library.glstm_dense_backward(byref(layer), byref(gradients))
         if plan is None
         else library.glstm_sparse_backward(byref(layer), byref(gradients), plan.pointer)
     )
-    _require_memory(failed)
+    require_memory(failed)
     return tuple(found.values())
 
 
-def _taped_plan(library, layer: _Layer, plan: Plan | None, tape: Tensor | None) -> Plan | None:
+def _taped_plan(library, layer: Layer, plan: Plan | None, tape: Tensor | None) -> Plan | None:
     """A sparse tape, in whole vectors of samples, may need more room than the dense one: then everything is done."""
     if plan is None or tape is None or library.glstm_sparse_tape_size(byref(layer), plan.pointer) < tape.numel():
         return plan
     return None
 
 
-def _require_memory(failed: int) -> None:
+def require_memory(failed: int) -> None:
     if failed:
         raise MemoryError("the C engine of glstm could not get the memory it needs")

@@ -1,0 +1,159 @@
+"""What a layer keeps between calls in evaluation: the table of openness, the plan, the whole call. Never too long."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from glstm import GLSTM, LSTM, PLSTM
+from glstm.ops import cpu
+
+needs_engine = pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
+
+
+def test_what_is_kept_in_evaluation_follows_every_change():
+    """The table of openness is kept between calls, and never a moment too long."""
+    layer = GLSTM(2, 6, mu=(1, 20), sigma=2.0, threshold=0.05).eval()
+    x = torch.randn(20, 3, 2)
+    times = torch.arange(1.0, 21.0)
+
+    def both():
+        """Kept, and computed afresh because gradients are on."""
+        with torch.no_grad():
+            layer(x, times=times)
+            kept = layer(x, times=times)[0]
+        return kept, layer(x, times=times)[0].detach()
+
+    changes = [
+        lambda: layer.set_gate(sigma=5.0),
+        lambda: setattr(layer, "threshold", 0.3),
+        lambda: layer.load_state_dict(GLSTM(2, 6, mu=(1, 20), sigma=1.0).state_dict()),
+        lambda: times.mul_(0.5),
+        lambda: layer.mu_l0.data.add_(3.0),
+    ]
+    seen = [both()[0]]
+    for change in changes:
+        change()
+        kept, fresh = both()
+        assert torch.allclose(kept, fresh, atol=1e-6)
+        assert not torch.allclose(kept, seen[-1], atol=1e-4)
+        seen.append(kept)
+    with torch.inference_mode():
+        assert torch.equal(layer(x)[0], layer(x)[0])
+    with torch.no_grad():
+        assert torch.allclose(layer(x[:10])[0], layer(x)[0][:10], atol=1e-6)
+    copied = copy.deepcopy(layer)
+    layer.train()(x)[0].sum().backward()
+    assert torch.equal(copied(x)[0], layer.eval()(x)[0])
+
+
+def fresh(layer, x, hx=None):
+    """Computed with gradients on: nothing is kept then."""
+    output, (h, c) = layer(x, hx)
+    return output.detach(), h.detach(), c.detach()
+
+
+def again(layer, x, hx=None):
+    with torch.no_grad():
+        layer(x, hx)
+        output, (h, c) = layer(x, hx)
+        _, (h_alone, c_alone) = layer(x, hx, sequence=False)
+    assert torch.allclose(h, h_alone, atol=1e-6)
+    assert torch.allclose(c, c_alone, atol=1e-6)
+    return output, h, c
+
+
+def assert_same(layer, x, hx=None):
+    for kept, right in zip(again(layer, x, hx), fresh(layer, x, hx)):
+        assert kept.shape == right.shape
+        assert torch.allclose(kept, right, atol=1e-6)
+
+
+LAYERS = {
+    "g-LSTM": lambda **options: GLSTM(2, 6, mu=(1, 20), sigma=2.0, threshold=0.05, **options),
+    "no bias": lambda **options: GLSTM(2, 6, mu=(1, 20), sigma=2.0, threshold=0.05, bias=False, **options),
+    "logistic": lambda **options: GLSTM(2, 6, mu=(1, 20), sigma=2.0, candidate="sigmoid", **options),
+    "PLSTM": lambda **options: PLSTM(2, 6, **options),
+    "LSTM": lambda **options: LSTM(2, 6, **options),
+}
+
+
+@needs_engine
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("batch", [1, 3, 17])
+def test_a_call_made_again_gives_what_a_fresh_one_gives(kind, batch_first, batch):
+    layer = LAYERS[kind](batch_first=batch_first).eval()
+    x = torch.randn(batch, 20, 2) if batch_first else torch.randn(20, batch, 2)
+    assert_same(layer, x)
+    assert layer._prepared is not None
+    assert_same(layer, torch.randn_like(x))
+    assert_same(layer, x, (torch.randn(1, batch, 6), torch.randn(1, batch, 6)))
+
+
+@needs_engine
+def test_a_call_made_again_sees_every_change():
+    layer = LAYERS["g-LSTM"]().eval()
+    x = torch.randn(20, 3, 2)
+    assert_same(layer, x)
+
+    def replace_bias():
+        layer.bias_ih_l0 = nn.Parameter(torch.randn(24))
+
+    def move_weights():
+        layer.weight_hh_l0.data = torch.randn(24, 6)
+
+    changes = {
+        "weights in place": lambda: layer.weight_hh_l0.data.mul_(1.5),
+        "weights elsewhere": move_weights,
+        "another parameter": replace_bias,
+        "gate values": lambda: layer.mu_l0.data.add_(3.0),
+        "threshold": lambda: setattr(layer, "threshold", 0.3),
+        "candidate": lambda: setattr(layer, "candidate", "sigmoid"),
+        "reparametrised": lambda: parametrize.register_parametrization(layer, "weight_ih_l0", nn.Tanh()),
+    }
+    for name, change in changes.items():
+        before = again(layer, x)[1]
+        change()
+        assert_same(layer, x)
+        assert not torch.allclose(again(layer, x)[1], before, atol=1e-4), name
+
+
+@needs_engine
+def test_a_call_made_again_takes_other_inputs_than_before():
+    layer = LAYERS["g-LSTM"]().eval()
+    x = torch.randn(20, 3, 2)
+    assert_same(layer, x)
+    assert_same(layer, x[:, :2])  # another batch, not contiguous
+    assert_same(layer, x[:11])
+    assert_same(layer, x[:, 0])  # unbatched
+    assert_same(layer, x.flip(0))
+    assert_same(layer, x, tuple(torch.randn(3, 1, 6).transpose(0, 1) for _ in range(2)))
+    assert_same(layer.double(), x.double())
+    with torch.no_grad(), pytest.raises(ValueError, match="h_0 must have shape"):
+        layer.float()(x, (torch.zeros(1, 4, 6), torch.zeros(1, 4, 6)))
+
+
+@needs_engine
+def test_a_call_made_again_from_many_threads_at_once():
+    layer = LAYERS["g-LSTM"]().eval()
+    inputs = [torch.randn(20, 3, 2) for _ in range(8)]
+    expected = [fresh(layer, x)[1] for x in inputs]
+    wrong = []
+
+    def work(x, right):
+        with torch.no_grad():
+            for _ in range(50):
+                h = layer(x, sequence=False)[1][0]
+                if not torch.allclose(h, right, atol=1e-6):
+                    wrong.append(h)
+
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, expected)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
