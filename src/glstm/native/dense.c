@@ -72,8 +72,8 @@ INLINE void tile(int rows, const Step *s, int jb, int first) {
     vf h_new = o * tanh_(c_new);
     if (s->tape) {
       float *tape = s->tape + row * 6 * Hp + at;
-      store(tape, i), store(tape + Hp, f), store(tape + 2 * Hp, g), store(tape + 3 * Hp, o);
-      store(tape + 4 * Hp, c), store(tape + 5 * Hp, h);
+      stream(tape, i), stream(tape + Hp, f), stream(tape + 2 * Hp, g), stream(tape + 3 * Hp, o);
+      stream(tape + 4 * Hp, c), stream(tape + 5 * Hp, h);
     }
     store(s->c + row * Hp + at, mix(k, c_new, c));
     store(s->next + row * s->stride + 1 + s->D + at, mix(k, h_new, h));

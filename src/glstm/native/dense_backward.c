@@ -6,6 +6,7 @@
 
 #define ROWS 6
 #define COLUMNS 4  /* vectors of the transposed product in a tile */
+#define LINE 16    /* floats in a line of the cache */
 #define ENOUGH 96  /* rows of (sample, step) that make a weight update worth its loads and stores */
 
 static int row_length(const Layer *l) { return 1 + l->inputs + l->hidden; }
@@ -33,32 +34,39 @@ void NAME(dense_pack_transposed)(const Layer *l, int with_x, float *transposed) 
           }
 }
 
-/* out[row] = keep + da[row] times the transposed weights, for `vectors` vectors of columns */
-INLINE void transposed_product(int rows, int vectors, const float *da, int K, const float *w, float *out, int stride) {
+/* out[row] = keep + da[row] times the transposed weights, for `vectors` vectors of columns. The tape of the next step
+   is fetched meanwhile, a line with every few products: `ahead` is where to go on. */
+INLINE void transposed_product(int rows, int vectors, const float *da, int K, const float *w, float *out, int stride,
+                               const float **ahead) {
   vf acc[ROWS][COLUMNS];
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) acc[r][v] = load(out + (size_t)r * stride + v * VL);
-  for (int u = 0; u < K; u++, w += COLUMNS * VL) {
-    vf column[COLUMNS];
-    for (int v = 0; v < vectors; v++) column[v] = load(w + v * VL);
-    for (int r = 0; r < rows; r++) {
-      vf a = splat(da[(size_t)r * K + u]);
-      for (int v = 0; v < vectors; v++) acc[r][v] += a * column[v];
+  for (int quad = 0; quad < K; quad += 4) {
+    __builtin_prefetch(*ahead, 0, 2);
+    *ahead += LINE;
+    for (int u = quad; u < quad + 4; u++, w += COLUMNS * VL) {
+      vf column[COLUMNS];
+      for (int v = 0; v < vectors; v++) column[v] = load(w + v * VL);
+      for (int r = 0; r < rows; r++) {
+        vf a = splat(da[(size_t)r * K + u]);
+        for (int v = 0; v < vectors; v++) acc[r][v] += a * column[v];
+      }
     }
   }
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) store(out + (size_t)r * stride + v * VL, acc[r][v]);
 }
 
-INLINE void transposed_rows(int vectors, const float *da, int K, const float *w, float *out, int stride, int rows) {
+INLINE void transposed_rows(int vectors, const float *da, int K, const float *w, float *out, int stride, int rows,
+                            const float **ahead) {
   for (; rows >= ROWS; rows -= ROWS, da += (size_t)ROWS * K, out += (size_t)ROWS * stride)
-    transposed_product(ROWS, vectors, da, K, w, out, stride);
+    transposed_product(ROWS, vectors, da, K, w, out, stride, ahead);
   switch (rows) {
-    case 5: transposed_product(5, vectors, da, K, w, out, stride); break;
-    case 4: transposed_product(4, vectors, da, K, w, out, stride); break;
-    case 3: transposed_product(3, vectors, da, K, w, out, stride); break;
-    case 2: transposed_product(2, vectors, da, K, w, out, stride); break;
-    case 1: transposed_product(1, vectors, da, K, w, out, stride); break;
+    case 5: transposed_product(5, vectors, da, K, w, out, stride, ahead); break;
+    case 4: transposed_product(4, vectors, da, K, w, out, stride, ahead); break;
+    case 3: transposed_product(3, vectors, da, K, w, out, stride, ahead); break;
+    case 2: transposed_product(2, vectors, da, K, w, out, stride, ahead); break;
+    case 1: transposed_product(1, vectors, da, K, w, out, stride, ahead); break;
   }
 }
 
@@ -153,7 +161,7 @@ void NAME(dense_backward)(const Layer *l, const Gradients *d, const float *trans
     }
     for (int s = 0; s < (l->k_per_sample ? samples : 1); s++)
       memcpy(k + (size_t)s * Hp, l->k + (l->k_per_sample ? at + s : (size_t)t) * H, sizeof(float) * H);
-    const float *tape = l->tape + at * 6 * Hp;
+    const float *tape = l->tape + at * 6 * Hp, *ahead = t ? tape - (size_t)B * 6 * Hp : tape;
     float *rows = da + (size_t)held * K, *z_rows = z + (size_t)held * entries;
     float *dk_row = dk + (size_t)t * (l->k_per_sample ? (size_t)samples : 1) * Hp;
     for (int jb = 0; jb < blocks(l); jb++)
@@ -169,10 +177,10 @@ void NAME(dense_backward)(const Layer *l, const Gradients *d, const float *trans
       const float *w = transposed + (size_t)group * K * COLUMNS * VL;
       float *out = dh + (size_t)group * COLUMNS * VL;
       switch (width / VL - group * COLUMNS) {
-        case 1: transposed_rows(1, rows, K, w, out, dh_stride, samples); break;
-        case 2: transposed_rows(2, rows, K, w, out, dh_stride, samples); break;
-        case 3: transposed_rows(3, rows, K, w, out, dh_stride, samples); break;
-        default: transposed_rows(4, rows, K, w, out, dh_stride, samples);
+        case 1: transposed_rows(1, rows, K, w, out, dh_stride, samples, &ahead); break;
+        case 2: transposed_rows(2, rows, K, w, out, dh_stride, samples, &ahead); break;
+        case 3: transposed_rows(3, rows, K, w, out, dh_stride, samples, &ahead); break;
+        default: transposed_rows(4, rows, K, w, out, dh_stride, samples, &ahead);
       }
     }
     for (int s = 0; with_x && s < samples; s++) {

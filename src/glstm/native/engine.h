@@ -14,7 +14,7 @@ typedef struct {
   const float *x, *w_ih, *w_hh, *b; /* (T,B,D) (4H,D) (4H,H) (4H) or NULL */
   const float *k, *h0, *c0;         /* (T,H) or (T,B,H), (B,H), (B,H) */
   float *h, *h_n, *c_n, *c;         /* (T,B,H) or NULL, (B,H), (B,H), (T,B,H) or NULL */
-  float *tape;                      /* what backward needs, or NULL */
+  float *tape;                      /* what backward needs, at a multiple of 64 bytes; or NULL */
 } Layer;
 
 /* A layer in evaluation, with everything looked up that stays the same from call to call. The table k holds for the

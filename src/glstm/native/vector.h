@@ -1,5 +1,5 @@
 /* Vectors of VL floats, in whatever width the compiler was told to use: gcc's and clang's vector extension, so that one
-   source serves AVX-512, AVX2, NEON and plain machines. Only the three things for which the extension has no word are
+   source serves AVX-512, AVX2, NEON and plain machines. Only the few things for which the extension has no word are
    asked for by a machine's own name, where that is worth it. */
 #ifndef GLSTM_VECTOR_H
 #define GLSTM_VECTOR_H
@@ -28,20 +28,25 @@ INLINE vf splat(float x) { return x - (vf){0}; }
 /* mask lanes are all ones or all zeros, as comparisons make them */
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
-/* pick: one lane of v, in all lanes */
+/* pick: one lane of v, in all lanes. stream: store to a whole multiple of the vector's size what nobody reads soon, past
+   the caches, so that the memory is not read first. */
 #if VL == 16 && defined __AVX512F__
+INLINE void stream(float *p, vf v) { _mm512_stream_ps(p, (__m512)v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm512_permutexvar_ps(_mm512_set1_epi32(lane), (__m512)v); }
 #elif VL == 8 && defined __AVX2__
+INLINE void stream(float *p, vf v) { _mm256_stream_ps(p, (__m256)v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm256_permutevar8x32_ps((__m256)v, _mm256_set1_epi32(lane)); }
 #elif VL == 4 && defined __AVX__
+INLINE void stream(float *p, vf v) { _mm_stream_ps(p, (__m128)v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm_min_ps((__m128)a, (__m128)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm_permutevar_ps((__m128)v, _mm_set1_epi32(lane)); }
 #else
+INLINE void stream(float *p, vf v) { store(p, v); }
 INLINE vf vmin(vf a, vf b) { return choose(a < b, a, b); }
 INLINE vf vmax(vf a, vf b) { return choose(a > b, a, b); }
 INLINE vf pick(vf v, int lane) { return splat(v[lane]); }

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from glstm.ops import tapes
+
 WIDEST = 16  # floats in the widest vector
 
 
@@ -139,7 +141,7 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool,
     h = x.new_empty(steps, batch, hidden) if sequence else None
     c = x.new_empty(steps, batch, hidden) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
-    tape = x.new_empty(tape_size(steps, batch, hidden)) if taped else None
+    tape = tapes.borrow(tape_size(steps, batch, hidden)) if taped else None
     threads = torch.get_num_threads()
     if tape is not None:
         tape[-1] = threads

@@ -1,0 +1,53 @@
+"""Memory for tapes comes back, and is never lent twice at once."""
+
+import pytest
+import torch
+
+from glstm import LSTM
+from glstm.ops import tapes
+
+
+@pytest.fixture(autouse=True)
+def nothing_idle():
+    tapes.release()
+    yield
+    tapes.release()
+
+
+def test_memory_that_came_back_is_lent_again():
+    first = tapes.borrow(1000)
+    where = first.data_ptr()
+    view = first[10:]
+    del first
+    other = tapes.borrow(1000)
+    assert other.data_ptr() != where  # the view still uses it
+    del view
+    assert tapes.borrow(900).data_ptr() == where
+
+
+def test_lent_memory_is_aligned_and_its_own():
+    loans = [tapes.borrow(size) for size in (1, 17, 1000, 17)]
+    assert all(loan.data_ptr() % 64 == 0 for loan in loans)
+    for value, loan in enumerate(loans):
+        loan.fill_(value)
+    assert [loan.unique().tolist() for loan in loans] == [[0], [1], [2], [3]]
+
+
+def test_too_much_is_not_kept(monkeypatch):
+    monkeypatch.setattr(tapes, "KEPT_AT_MOST", 100)
+    tapes.borrow(1000)
+    assert not tapes._spare
+
+
+def test_two_graphs_at_once_do_not_share_a_tape():
+    layer, x, y = LSTM(2, 5), torch.randn(7, 3, 2), torch.randn(7, 3, 2)
+
+    def gradient(*outputs):
+        for output in outputs:
+            output.sum().backward()
+        found = layer.weight_hh_l0.grad.clone()
+        layer.zero_grad()
+        return found
+
+    apart = gradient(layer(x)[0]) + gradient(layer(y)[0])
+    assert torch.allclose(gradient(layer(x)[0], layer(y)[0]), apart, atol=1e-6)
