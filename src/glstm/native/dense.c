@@ -2,9 +2,11 @@
 
    A unit's four gates for VL units lie side by side, so a tile of ROWS samples times VL units has all four gates of
    each unit in registers when the product ends, and goes on to the new state without touching memory. Samples do not
-   depend on each other: each thread takes its own samples through all steps and never waits. */
+   depend on each other: each thread takes its own samples through all steps and never waits. Only where there are too
+   few samples for that do threads share the units: then each has its part of the weights in its own cache. */
 #include "engine.h"
 #include "kernels.h"
+#include "team.h"
 #include "vector.h"
 
 #define ROWS 6
@@ -80,53 +82,71 @@ INLINE void tile(int rows, const Step *s, int jb, int first) {
   }
 }
 
-size_t NAME(dense_forward_space)(const Layer *l, int samples) {
-  int Hp = padded(l->hidden);
-  return (size_t)samples * (2 * row_stride(l) + Hp + (l->k_per_sample ? Hp : 0)) + (size_t)VL + Hp;
+/* Shared by a team, except k: each member pads its own. */
+size_t NAME(dense_forward_space)(const Layer *l, int samples, int members) {
+  size_t Hp = padded(l->hidden), k_rows = l->k_per_sample ? samples : 1;
+  return samples * (2 * (size_t)row_stride(l) + Hp) + members * k_rows * Hp + VL;
 }
 
-/* Samples first .. first + samples - 1 through all steps. */
-void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samples, float *space) {
-  int T = l->steps, B = l->batch, D = l->inputs, H = l->hidden, Hp = padded(H), stride = row_stride(l);
-  float *z = space, *next = z + (size_t)samples * stride, *c = next + (size_t)samples * stride;
-  float *k = c + (size_t)samples * Hp;
-  memset(space, 0, sizeof(float) * NAME(dense_forward_space)(l, samples));
-  for (int s = 0; s < samples; s++) {
-    z[(size_t)s * stride] = next[(size_t)s * stride] = 1;
-    memcpy(z + (size_t)s * stride + 1 + D, l->h0 + (size_t)(first + s) * H, sizeof(float) * H);
-    memcpy(c + (size_t)s * Hp, l->c0 + (size_t)(first + s) * H, sizeof(float) * H);
+static void copy_x(const Layer *l, int t, int first, int samples, float *z) {
+  int D = l->inputs;
+  for (int s = 0; s < samples; s++)
+    memcpy(z + (size_t)s * row_stride(l) + 1, l->x + ((size_t)t * l->batch + first + s) * D, sizeof(float) * D);
+}
+
+static void all_blocks(const Step *step, int from, int to, int samples) {
+  for (int jb = from; jb < to; jb++) {
+    int s = 0;
+    for (; s + ROWS <= samples; s += ROWS) tile(ROWS, step, jb, s);
+    switch (samples - s) {
+      case 5: tile(5, step, jb, s); break;
+      case 4: tile(4, step, jb, s); break;
+      case 3: tile(3, step, jb, s); break;
+      case 2: tile(2, step, jb, s); break;
+      case 1: tile(1, step, jb, s); break;
+    }
   }
+}
+
+/* Samples first .. first + samples - 1 through all steps, by one thread or by a team that shares the units. */
+void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samples, Team team, float *space) {
+  int T = l->steps, B = l->batch, D = l->inputs, H = l->hidden, Hp = padded(H), stride = row_stride(l);
+  int k_rows = l->k_per_sample ? samples : 1;
+  float *z = space, *next = z + (size_t)samples * stride, *c = next + (size_t)samples * stride;
+  float *k = c + (size_t)samples * Hp + (size_t)team.index * k_rows * Hp;
+  int from_block = blocks(l) * team.index / team.size, to_block = blocks(l) * (team.index + 1) / team.size;
+  int from = from_block * VL, own = (to_block * VL < H ? to_block * VL : H) - from; /* this member's units */
+  if (team.index == 0) {
+    memset(space, 0, sizeof(float) * NAME(dense_forward_space)(l, samples, team.size));
+    for (int s = 0; s < samples; s++) {
+      z[(size_t)s * stride] = next[(size_t)s * stride] = 1;
+      memcpy(z + (size_t)s * stride + 1 + D, l->h0 + (size_t)(first + s) * H, sizeof(float) * H);
+      memcpy(c + (size_t)s * Hp, l->c0 + (size_t)(first + s) * H, sizeof(float) * H);
+    }
+    if (T) copy_x(l, 0, first, samples, z);
+  }
+  meet(&team);
   for (int t = 0; t < T; t++) {
-    for (int s = 0; s < samples; s++)
-      memcpy(z + (size_t)s * stride + 1, l->x + ((size_t)t * B + first + s) * D, sizeof(float) * D);
-    int k_rows = l->k_per_sample ? samples : 1;
     for (int s = 0; s < k_rows; s++) {
       size_t row = l->k_per_sample ? (size_t)t * B + first + s : (size_t)t;
       memcpy(k + (size_t)s * Hp, l->k + row * H, sizeof(float) * H);
     }
     Step step = {panel, k, l->k_per_sample ? (size_t)Hp : 0, z, next, c, NULL, stride, row_length(l), D, H, l->logistic};
     if (l->tape) step.tape = l->tape + ((size_t)t * B + first) * 6 * Hp;
-    for (int jb = 0; jb < blocks(l); jb++) {
-      int s = 0;
-      for (; s + ROWS <= samples; s += ROWS) tile(ROWS, &step, jb, s);
-      switch (samples - s) {
-        case 5: tile(5, &step, jb, s); break;
-        case 4: tile(4, &step, jb, s); break;
-        case 3: tile(3, &step, jb, s); break;
-        case 2: tile(2, &step, jb, s); break;
-        case 1: tile(1, &step, jb, s); break;
-      }
+    all_blocks(&step, from_block, to_block, samples);
+    for (int s = 0; s < samples; s++) {
+      size_t row = ((size_t)t * B + first + s) * H + from;
+      if (l->h) memcpy(l->h + row, next + (size_t)s * stride + 1 + D + from, sizeof(float) * own);
+      if (l->c) memcpy(l->c + row, c + (size_t)s * Hp + from, sizeof(float) * own);
     }
+    if (team.index == 0 && t + 1 < T) copy_x(l, t + 1, first, samples, next);
+    meet(&team);
     float *swap = z;
     z = next, next = swap;
-    for (int s = 0; s < samples; s++) {
-      size_t row = (size_t)t * B + first + s;
-      if (l->h) memcpy(l->h + row * H, z + (size_t)s * stride + 1 + D, sizeof(float) * H);
-      if (l->c) memcpy(l->c + row * H, c + (size_t)s * Hp, sizeof(float) * H);
-    }
   }
   for (int s = 0; s < samples; s++) {
-    memcpy(l->h_n + (size_t)(first + s) * H, z + (size_t)s * stride + 1 + D, sizeof(float) * H);
-    memcpy(l->c_n + (size_t)(first + s) * H, c + (size_t)s * Hp, sizeof(float) * H);
+    size_t row = (size_t)(first + s) * H + from;
+    memcpy(l->h_n + row, z + (size_t)s * stride + 1 + D + from, sizeof(float) * own);
+    memcpy(l->c_n + row, c + (size_t)s * Hp + from, sizeof(float) * own);
   }
 }

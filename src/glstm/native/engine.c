@@ -8,14 +8,15 @@
 #include <string.h>
 
 #include "engine.h"
+#include "team.h"
 
 #define WIDEST 16 /* floats in the widest vector */
 
 #define DECLARE(M)                                                                                                  \
   size_t glstm_dense_weights_size##M(const Layer *);                                                                \
   void glstm_dense_pack##M(const Layer *, float *);                                                                 \
-  size_t glstm_dense_forward_space##M(const Layer *, int);                                                          \
-  void glstm_dense_forward##M(const Layer *, const float *, int, int, float *);                                     \
+  size_t glstm_dense_forward_space##M(const Layer *, int, int);                                                     \
+  void glstm_dense_forward##M(const Layer *, const float *, int, int, Team, float *);                               \
   size_t glstm_dense_transposed_size##M(const Layer *, int);                                                        \
   void glstm_dense_pack_transposed##M(const Layer *, int, float *);                                                 \
   size_t glstm_dense_backward_space##M(const Layer *, int, int);                                                    \
@@ -43,8 +44,8 @@ typedef struct {
   int lanes;
   size_t (*dense_weights_size)(const Layer *);
   void (*dense_pack)(const Layer *, float *);
-  size_t (*dense_forward_space)(const Layer *, int);
-  void (*dense_forward)(const Layer *, const float *, int, int, float *);
+  size_t (*dense_forward_space)(const Layer *, int, int);
+  void (*dense_forward)(const Layer *, const float *, int, int, Team, float *);
   size_t (*dense_transposed_size)(const Layer *, int);
   void (*dense_pack_transposed)(const Layer *, int, float *);
   size_t (*dense_backward_space)(const Layer *, int, int);
@@ -111,11 +112,18 @@ static int in_child = 0;
 static void after_fork(void) { in_child = 1; }
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork); }
 
-static int useful_threads(const Layer *l, int step) {
-  int most = (l->batch + step - 1) / step, threads = l->threads < 1 || in_child ? 1 : l->threads;
-#ifndef _OPENMP
-  threads = 1;
+static int allowed_threads(const Layer *l) {
+#ifdef _OPENMP
+  return l->threads < 1 || in_child ? 1 : l->threads;
+#else
+  (void)l;
+  return 1;
 #endif
+}
+
+/* As many as there are shares of `step` samples. */
+static int useful_threads(const Layer *l, int step) {
+  int most = (l->batch + step - 1) / step, threads = allowed_threads(l);
   return threads < most ? threads : (most < 1 ? 1 : most);
 }
 
@@ -124,18 +132,46 @@ static float *floats(size_t n) {
   return posix_memalign(&p, 64, (n ? n : 1) * sizeof(float)) ? NULL : p;
 }
 
+/* A few samples, whose weights pass through the cache at every step: threads share the units, and wait for each other
+   after each step. Worth it when there is more to do between two meetings than to meet. */
+static int forward_by_team(const Kernels *use, const Layer *l, const float *panel, int threads) {
+  int blocks = padded(l->hidden, use->lanes) / use->lanes, most = threads < blocks ? threads : blocks;
+  float *space = floats(use->dense_forward_space(l, l->batch, most));
+  if (!space) return 1;
+  Meeting meeting = {0, 0};
+#pragma omp parallel num_threads(most)
+  {
+#ifdef _OPENMP
+    Team team = {omp_get_thread_num(), omp_get_num_threads(), &meeting}; /* perhaps fewer than were asked for */
+#else
+    Team team = {0, 1, &meeting};
+#endif
+    use->dense_forward(l, panel, 0, l->batch, team, space);
+  }
+  free(space);
+  return 0;
+}
+
 /* 0 when all is well, 1 when memory is short. */
 int glstm_dense_forward(const Layer *l) {
+  enum { FEW = 6, WORTH_MEETING = 16384 };
   const Kernels *use = kernels();
-  int threads = useful_threads(l, 1), failed = 0;
+  int threads = allowed_threads(l), failed = 0;
+  double products = 4.0 * l->hidden * (l->hidden + l->inputs) * l->batch;
   float *panel = floats(use->dense_weights_size(l));
   if (!panel) return 1;
   use->dense_pack(l, panel);
+  if (threads > 1 && l->batch && l->batch < FEW * threads && products / threads > WORTH_MEETING) {
+    failed = forward_by_team(use, l, panel, threads);
+    free(panel);
+    return failed;
+  }
+  threads = useful_threads(l, 1);
 #pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
   for (int index = 0; index < threads; index++) {
     Share s = share(l->batch, threads, index, 1);
-    float *space = floats(use->dense_forward_space(l, s.samples));
-    if (space && s.samples) use->dense_forward(l, panel, s.first, s.samples, space);
+    float *space = floats(use->dense_forward_space(l, s.samples, 1));
+    if (space && s.samples) use->dense_forward(l, panel, s.first, s.samples, (Team){0, 1, NULL}, space);
     failed |= !space;
     free(space);
   }
