@@ -65,13 +65,17 @@ INLINE float sum_lanes(vf v) {
   return lanes[0];
 }
 
-/* For x in [-88.3, 88.3]: p and power with e^x = power (1 + p), to about one unit in the last place.
-   x = n ln 2 + r with |r| <= ln 2 / 2; p = e^r - 1 by a polynomial, power = 2^n. For n = 0, where e^x - 1 would cancel,
-   p is e^x - 1 itself. A single sequence waits for this chain twice a step, so it is kept short: the polynomial is
-   summed in pairs, and where products and sums are fused, the last bits of r come in only at its end. */
-INLINE vf expm1_reduced(vf x, vf *power) {
+/* The parts of e^x = power (1 + r + r2 q), for x in [-88.3, 88.3]: x = n ln 2 + r with |r| <= ln 2 / 2, power = 2^n, and
+   q by a polynomial. In parts, so that e^x - 1 and e^x + 1 add their 1 where it rounds least. `x_log2e` is x / ln 2.
+   A single sequence waits for this twice a step, so the chain is kept short: the polynomial is summed in pairs, and
+   where products and sums are fused, the last bits of r come in late. */
+typedef struct {
+  vf power, r, r2, q;
+} Exponential;
+
+INLINE Exponential exponential(vf x, vf x_log2e) {
   const vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to a whole number */
-  vf t = x * 1.44269504088896341f + magic;
+  vf t = x_log2e + magic;
   vf n = t - magic;
 #if defined __FMA__ || defined __ARM_FEATURE_FMA
   vf nearly = x - n * 0.693147182464599609375f, r = nearly + n * 1.904654299957767e-9f;
@@ -80,18 +84,20 @@ INLINE vf expm1_reduced(vf x, vf *power) {
   nearly = nearly + n * 2.12194440e-4f;
   vf r = nearly;
 #endif
+  vf power = (vf)(((vi)t - (vi)magic + 127) << 23);
   vf square = nearly * nearly;
   vf high = (1.9875691500e-4f * nearly + 1.3981999507e-3f) * square + (8.3334519073e-3f * nearly + 4.1665795894e-2f);
-  vf low = 1.6666665459e-1f * nearly + 5.0000001201e-1f;
-  *power = (vf)(((vi)t - (vi)magic + 127) << 23);
-  return (high * square + low) * square + r;
+  vf q = high * square + (1.6666665459e-1f * nearly + 5.0000001201e-1f);
+  return (Exponential){power, r, square, q};
 }
 
+/* Not a number stays that: of the two, min and max return the second where they cannot compare. */
+INLINE vf clamp(vf x, float low, float high) { return vmin(splat(high), vmax(splat(low), x)); }
+
 INLINE vf sigmoid(vf x) {
-  vf power;
-  vf z = vmin(vmax(-x, splat(-88.3f)), splat(88.3f)); /* beyond, the result is 1 or less than the smallest normal */
-  vf p = expm1_reduced(z, &power);
-  return 1.0f / (power * p + (power + 1.0f));
+  vf z = clamp(x, -88.3f, 88.3f); /* beyond, the result is 1 or less than the smallest normal */
+  Exponential e = exponential(-z, z * -1.44269504088896341f);
+  return 1.0f / (e.power * (e.r2 * e.q + e.r) + (e.power + 1.0f));
 }
 
 /* tanh x = above / below, undivided: who waits for the quotient can multiply what he has first. Of |x|, with the sign
@@ -101,12 +107,10 @@ typedef struct {
 } Quotient;
 
 INLINE Quotient tanh_parts(vf x) {
-  vf power;
   vi sign = (vi)x & (vi)splat(-0.0f);
-  vf z = (vf)((vi)x ^ sign);
-  z = vmin(z + z, splat(30.0f));
-  vf p = expm1_reduced(z, &power);
-  vf e = power * p + (power - 1.0f);
+  vf z = vmin(splat(15.0f), (vf)((vi)x ^ sign));
+  Exponential p = exponential(z + z, z * 2.88539008177792681f);
+  vf e = (p.power * p.r2) * p.q + (p.power * p.r + (p.power - 1.0f));
   return (Quotient){(vf)((vi)e ^ sign), e + 2.0f};
 }
 
