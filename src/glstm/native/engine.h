@@ -35,15 +35,17 @@ typedef struct {
 
 /* Which unit works when: known before the first sample arrives, because k does not depend on the input.
    Span n covers steps start[n] .. start[n+1] - 1, in which just units[offset[n]] .. units[offset[n+1] - 1] are open,
-   in increasing order. A unit keeps one slot from opening to closing, so that a single sequence can run with units in
-   the lanes. Where a span begins, units of the span before leave and others arrive. */
+   in increasing order. Where a span begins, units of the span before leave and others arrive.
+   For a single sequence, whose units lie in the lanes, a unit keeps one slot from opening to closing. Its slot is free
+   for one span more on either side, so that a unit can be prepared while the span before it is under way. */
 typedef struct {
   int32_t steps, hidden, spans, most_open;
   int32_t capacity; /* slots, a multiple of the widest vector */
-  int32_t *start, *offset, *slots_used;             /* a span each; slots_used: the highest taken slot, plus one */
-  int32_t *units, *slots, *arrived;                 /* side by side; arrived: 1 where the unit opens with the span */
-  int32_t *leaving_offset, *leaving, *leaving_slots; /* who was open until the span began, and where */
-  float *slot_k;                                    /* (T, capacity), 0 where nobody sits */
+  int32_t *start, *offset, *slots_used;                  /* a span each; slots_used: the highest taken slot, plus one */
+  int32_t *leaving_offset, *arriving_offset;             /* a span each */
+  int32_t *units, *slots;                                /* side by side: who is open, and where he sits */
+  int32_t *leaving, *leaving_slots, *arriving, *arriving_slots; /* who changes as the span begins */
+  float *slot_k;                                         /* (T, capacity), 0 where nobody sits */
 } Schedule;
 
 #endif

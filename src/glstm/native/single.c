@@ -75,28 +75,53 @@ static void sum_afresh(Seats *n, int slot, int j) {
   for (int g = 0; g < 4; g++) n->base[g * n->capacity + slot] = sums[g] + (b ? b[g * H + j] : 0);
 }
 
-static void get_up(Seats *n, int slot, int u, int slots_used) {
-  int cap = n->capacity;
+static void get_up(Seats *n, int slot, int u) {
   vf h = splat(n->h[slot]);
-  const float *w = n->w + (size_t)slot * 4 * cap;
-  for (int g = 0; g < 4; g++)
-    for (int at = g * cap; at < g * cap + slots_used; at += VL) store(n->base + at, load(n->base + at) + h * load(w + at));
+  const float *w = n->w + (size_t)slot * 4 * n->capacity;
+  for (int at = 0; at < 4 * n->capacity; at += VL) store(n->base + at, load(n->base + at) + h * load(w + at));
   n->frozen_h[u] = n->h[slot], n->c_of[u] = n->c[slot];
 }
 
-/* `others`: who sits already, itself included */
-static void sit_down(Seats *n, int slot, int j, const int32_t *slots, const int32_t *units, int others) {
+/* The weights between unit j, in its slot, and others in theirs. */
+static void connect(Seats *n, int slot, int j, const int32_t *slots, const int32_t *units, int others) {
+  int H = n->l->hidden, cap = n->capacity;
+  for (int g = 0; g < 4; g++) {
+    const float *to_j = n->l->w_hh + ((size_t)g * H + j) * H, *from_j = n->l->w_hh + (size_t)g * H * H + j;
+    float *in = n->w + (size_t)g * cap + slot, *out = n->w + ((size_t)slot * 4 + g) * cap;
+    for (int i = 0; i < others; i++) in[(size_t)slots[i] * 4 * cap] = to_j[units[i]], out[slots[i]] = from_j[(size_t)units[i] * H];
+  }
+}
+
+/* Everything for the units that open with a span, except what is still under way: who sits now keeps his seat until
+   the span before, or this one, begins, and `get_up` then adds what he leaves behind. Nothing here waits for the steps
+   under way, so the processor does it beside them. */
+static void prepare(Seats *n, const Schedule *plan, int span) {
   const Layer *l = n->l;
   int H = l->hidden, D = l->inputs, cap = n->capacity;
-  n->h[slot] = n->frozen_h[j], n->c[slot] = n->c_of[j], n->frozen_h[j] = 0;
-  for (int g = 0; g < 4; g++) {
-    const float *row = l->w_hh + ((size_t)g * H + j) * H;
-    for (int d = 0; d < D; d++) n->w_x[(d * 4 + g) * cap + slot] = l->w_ih[((size_t)g * H + j) * D + d];
-    for (int i = 0; i < others; i++) {
-      n->w[((size_t)slots[i] * 4 + g) * cap + slot] = row[units[i]];
-      n->w[((size_t)slot * 4 + g) * cap + slots[i]] = l->w_hh[((size_t)g * H + units[i]) * H + j];
-    }
+  for (int q = plan->arriving_offset[span]; q < plan->arriving_offset[span + 1]; q++) {
+    int j = plan->arriving[q], slot = plan->arriving_slots[q];
+    sum_afresh(n, slot, j);
+    for (int g = 0; g < 4; g++)
+      for (int d = 0; d < D; d++) n->w_x[(d * 4 + g) * cap + slot] = l->w_ih[((size_t)g * H + j) * D + d];
+    int seated = span > 1 ? plan->offset[span - 2] : 0, came = plan->arriving_offset[span ? span - 1 : 0];
+    if (span > 1) connect(n, slot, j, plan->slots + seated, plan->units + seated, plan->offset[span - 1] - seated);
+    connect(n, slot, j, plan->arriving_slots + came, plan->arriving + came, plan->arriving_offset[span + 1] - came);
   }
+}
+
+/* Where a unit comes back that had a value, others counted it among the frozen ones: everybody's sum is made afresh,
+   also of those who are prepared for the next span. */
+static void sit_down(Seats *n, const Schedule *plan, int span) {
+  int to = plan->arriving_offset[span + 1], revived = 0;
+  for (int q = plan->arriving_offset[span]; q < to; q++) {
+    int j = plan->arriving[q], slot = plan->arriving_slots[q];
+    revived |= n->frozen_h[j] != 0;
+    n->h[slot] = n->frozen_h[j], n->c[slot] = n->c_of[j], n->frozen_h[j] = 0;
+  }
+  if (!revived) return;
+  for (int q = plan->offset[span]; q < plan->offset[span + 1]; q++) sum_afresh(n, plan->slots[q], plan->units[q]);
+  int prepared = plan->arriving_offset[span + 1 < plan->spans ? span + 2 : plan->spans];
+  for (int q = to; q < prepared; q++) sum_afresh(n, plan->arriving_slots[q], plan->arriving[q]);
 }
 
 static void write_output(const Seats *n, const int32_t *slots, const int32_t *units, int open, float *out) {
@@ -105,31 +130,25 @@ static void write_output(const Seats *n, const int32_t *slots, const int32_t *un
 }
 
 void NAME(single_forward)(const Layer *l, const Schedule *plan, int sample, float *space) {
-  int H = l->hidden, D = l->inputs, B = l->batch, cap = plan->capacity, slots_used = 0;
+  int H = l->hidden, D = l->inputs, B = l->batch, cap = plan->capacity, spans = plan->spans;
   Seats n = make_seats(l, cap, sample, space, NAME(single_space)(l, plan));
-  for (int span = 0; span < plan->spans; span++) {
+  prepare(&n, plan, 0);
+  for (int span = 0; span < spans; span++) {
     const int32_t *slots = plan->slots + plan->offset[span], *units = plan->units + plan->offset[span];
-    int open = plan->offset[span + 1] - plan->offset[span], revived = 0;
+    int open = plan->offset[span + 1] - plan->offset[span];
+    if (span + 1 < spans) prepare(&n, plan, span + 1);
     for (int q = plan->leaving_offset[span]; q < plan->leaving_offset[span + 1]; q++)
-      get_up(&n, plan->leaving_slots[q], plan->leaving[q], slots_used);
-    slots_used = plan->slots_used[span];
-    for (int q = 0; q < open; q++)
-      if (plan->arrived[plan->offset[span] + q]) {
-        revived |= n.frozen_h[units[q]] != 0;
-        sit_down(&n, slots[q], units[q], slots, units, open);
-      }
-    for (int q = 0; q < open; q++)
-      if (revived || plan->arrived[plan->offset[span] + q]) sum_afresh(&n, slots[q], units[q]);
+      get_up(&n, plan->leaving_slots[q], plan->leaving[q]);
+    sit_down(&n, plan, span);
     int start = plan->start[span], end = plan->start[span + 1], stride = l->h ? 1 : end - start;
     for (int t = start; t < end; t += stride) {
-      Sitting sitting = {stride, open, slots_used, slots, l->x + ((size_t)t * B + sample) * D,
+      Sitting sitting = {stride, open, plan->slots_used[span], slots, l->x + ((size_t)t * B + sample) * D,
                          plan->slot_k + (size_t)t * cap, (size_t)B * D};
       if (open) run_steps(&n, &sitting);
       if (l->h) write_output(&n, slots, units, open, l->h + ((size_t)t * B + sample) * H);
     }
   }
-  const int32_t last = plan->spans - 1;
-  for (int q = plan->offset[last]; q < plan->offset[last + 1]; q++) get_up(&n, plan->slots[q], plan->units[q], slots_used);
+  for (int q = plan->offset[spans - 1]; q < plan->offset[spans]; q++) get_up(&n, plan->slots[q], plan->units[q]);
   memcpy(l->h_n + (size_t)sample * H, n.frozen_h, sizeof(float) * H);
   memcpy(l->c_n + (size_t)sample * H, n.c_of, sizeof(float) * H);
 }
