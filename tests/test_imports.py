@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "data": set(),
     "analysis": {"gated", "layers", "times"},
     "training": {"analysis", "data", "gated", "gates", "init", "layers", "models", "ops", ""},
-    "cli": {"", "analysis", "data", "ops", "training"},
+    "bench": {"", "analysis", "gated", "layers", "ops"},
+    "cli": {"", "analysis", "bench", "data", "ops", "training"},
     "__main__": {"cli"},
 }
 COMMON = {"errors", "storage"}

@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -31,15 +32,8 @@ def lanes(request):
 @pytest.fixture(params=["as chosen", "dense", "sparse"], scope="module")
 def path(request):
     """Both paths on every table that either can take, however it would be chosen."""
-    choose = cpu.sparse_plan
-    if request.param == "dense":
-        cpu.sparse_plan = lambda steps, batch, k, everything: None
-    if request.param == "sparse":
-        cpu.sparse_plan = lambda steps, batch, k, everything: (
-            cpu.plan_for(k) if k.dim() == 2 and steps and batch and not everything else None
-        )
-    yield request.param
-    cpu.sparse_plan = choose
+    with nullcontext() if request.param == "as chosen" else cpu.forcing(request.param):
+        yield request.param
 
 
 def table(steps, batch, hidden, kind, per_sample):

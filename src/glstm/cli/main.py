@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import data, demo, evaluate, train
+from glstm.cli import bench, data, demo, evaluate, train
 from glstm.errors import UserError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

@@ -138,7 +138,7 @@ static int forward_by_team(const Kernels *use, const Layer *l, const float *pane
   int blocks = padded(l->hidden, use->lanes) / use->lanes, most = threads < blocks ? threads : blocks;
   float *space = floats(use->dense_forward_space(l, l->batch, most));
   if (!space) return 1;
-  Meeting meeting = {0, 0};
+  Meeting meeting = {.arrived = 0};
 #pragma omp parallel num_threads(most)
   {
 #ifdef _OPENMP

@@ -106,15 +106,20 @@ Schedule *glstm_schedule(const float *k, int32_t T, int32_t H) {
   return NULL;
 }
 
-/* Products and nonlinear functions, by the plan (0) or of everything (1), as numbers that compare. A nonlinear function
-   counts as NONLINEAR products; opening and closing as what they really add up to. */
-double glstm_schedule_work(const Schedule *plan, int32_t everything) {
-  enum { NONLINEAR = 24 };
-  double H = plan->hidden, work = 0;
-  if (everything) return plan->steps * H * (H + NONLINEAR);
+/* What takes the time: see ops/cost.py. */
+typedef struct {
+  double open, open_squared, in_vectors, changes, spans_squared;
+} Counts;
+
+void glstm_schedule_counts(const Schedule *plan, int32_t lanes, Counts *counts) {
+  *counts = (Counts){0, 0, 0, 0, 0};
   for (int n = 0; n < plan->spans; n++) {
     double open = plan->offset[n + 1] - plan->offset[n], steps = plan->start[n + 1] - plan->start[n];
-    work += steps * open * (open + NONLINEAR) * 1.25 + H + 2 * open * open;
+    double left = plan->leaving_offset[n + 1] - plan->leaving_offset[n];
+    double came = plan->arriving_offset[n + 1] - plan->arriving_offset[n];
+    counts->open += steps * open, counts->open_squared += steps * open * open;
+    counts->in_vectors += steps * open * ((plan->slots_used[n] + lanes - 1) / lanes);
+    counts->changes += came * plan->hidden + left * open;
+    counts->spans_squared += open * open;
   }
-  return work;
 }

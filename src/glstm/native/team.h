@@ -4,8 +4,13 @@
 
 #include <sched.h>
 
+/* Each count in lines of its own: who waits reads one all the time, and whatever lay beside it would crawl. */
 typedef struct {
-  int arrived, round;
+  char before[128];
+  int arrived;
+  char between[128];
+  int round;
+  char after[128];
 } Meeting;
 
 typedef struct {

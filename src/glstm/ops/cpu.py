@@ -5,14 +5,16 @@ Where k has zeros enough, only the open units are computed; the choice is made h
 
 import ctypes
 import sysconfig
-from ctypes import byref, c_double, c_int32, c_size_t, c_void_p
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_int32, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from glstm.ops import tapes
+from glstm.ops import cost, tapes
 
 WIDEST = 16  # floats in the widest vector
 
@@ -43,8 +45,7 @@ def engine() -> ctypes.CDLL | None:
             library.glstm_schedule.argtypes = [c_void_p, c_int32, c_int32]
             library.glstm_schedule_free.argtypes = [c_void_p]
             library.glstm_sparse_tape_size.restype = c_size_t
-            library.glstm_schedule_work.restype = c_double
-            library.glstm_schedule_work.argtypes = [c_void_p, c_int32]
+            library.glstm_schedule_counts.argtypes = [c_void_p, c_int32, c_void_p]
             return library
     return None
 
@@ -84,8 +85,8 @@ class Plan:
         self.pointer = c_void_p(library.glstm_schedule(k.data_ptr(), steps, hidden))
         if not self.pointer:
             raise MemoryError("the schedule of a gated LSTM does not fit into memory")
-        self.work = library.glstm_schedule_work(self.pointer, 0)
-        self.dense_work = library.glstm_schedule_work(self.pointer, 1)
+        self.counts = cost.Counts()
+        library.glstm_schedule_counts(self.pointer, library.glstm_lanes(-1), byref(self.counts))
 
     def __del__(self):
         self.free(self.pointer)
@@ -106,16 +107,34 @@ def plan_for(k: Tensor) -> Plan:
     return plan
 
 
-def sparse_plan(steps: int, batch: int, k: Tensor, everything: bool) -> Plan | None:
+_forced: list[str] = []  # 'dense' or 'sparse'
+
+
+@contextmanager
+def forcing(path: str) -> Iterator[None]:
+    """Everything runs 'dense' or, wherever it can, 'sparse': for tests, and to measure what is chosen between."""
+    _forced.append(path)
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+def sparse_plan(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool, threads: int) -> Plan | None:
     """The plan by which to skip closed work, or None where doing everything is quicker.
 
     `everything`: c of every step is asked for, which only the dense path writes.
     """
-    if k.dim() == 3 or everything or steps == 0 or batch == 0:
+    steps, batch, inputs = x_shape
+    if k.dim() == 3 or everything or steps == 0 or batch == 0 or _forced[-1:] == ["dense"]:
         return None
     plan = plan_for(k)
-    lanes = 1 if batch < WIDEST // 2 else (batch + WIDEST - 1) // WIDEST * WIDEST / batch
-    return plan if plan.work * lanes < plan.dense_work else None
+    if _forced:
+        return plan
+    library = engine()
+    assert library is not None
+    shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads))
+    return plan if cost.sparse(shape, taped, plan.counts) < cost.dense(shape, taped) else None
 
 
 def _pointer(tensor: Tensor | None) -> int | None:
@@ -146,7 +165,7 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool,
     if tape is not None:
         tape[-1] = threads
     layer = _layer(x, w_ih, w_hh, b, k, h0, c0, (h, h_n, c_n, c), tape, candidate, threads)
-    plan = _taped_plan(library, layer, sparse_plan(steps, batch, k, cells), tape)
+    plan = _taped_plan(library, layer, sparse_plan(x.shape, k, cells, taped, threads), tape)
     failed = (
         library.glstm_dense_forward(byref(layer))
         if plan is None
@@ -173,7 +192,7 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, cells: b
         "dc0": torch.empty_like(h0),
     }
     gradients = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, *found.values())))
-    plan = _taped_plan(library, layer, sparse_plan(x.shape[0], x.shape[1], k, cells), tape)
+    plan = _taped_plan(library, layer, sparse_plan(x.shape, k, cells, True, layer.threads), tape)
     failed = (
         library.glstm_dense_backward(byref(layer), byref(gradients))
         if plan is None

@@ -41,7 +41,7 @@ class Prepared:
         self.pointers = [tensor.data_ptr() for tensor in tensors]
         weights, gate = self.pointers[: -len(gate_then) or None], self.pointers[len(tensors) - len(gate_then) :]
         w_ih, w_hh, *biases = weights
-        plan = cpu.sparse_plan(steps, batch, k, everything=False)
+        plan = cpu.sparse_plan(shape, k, everything=False, taped=False, threads=torch.get_num_threads())
         self.structure = _Prepared(
             cpu.Layer(steps, batch, inputs, hidden, candidate == "sigmoid", w_ih=w_ih, w_hh=w_hh, k=k.data_ptr()),
             None if plan is None else plan.pointer,

@@ -1,0 +1,60 @@
+"""Is the choice between dense and sparse a good one here? Both are run, and what the worse choice would have cost."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from glstm.bench.cpu import Case, build_layer, training_step, without_gradients
+from glstm.bench.race import race
+from glstm.ops import cpu
+
+STEPS = 300
+OPENNESS = (0.02, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
+
+
+@dataclass(frozen=True)
+class Choice:
+    case: Case
+    threads: int
+    dense: float  # seconds
+    sparse: float
+    chosen: float
+
+    @property
+    def loss(self) -> float:
+        """How much slower the choice was than the better of the two; noise makes it a little more or less than 0."""
+        return self.chosen / min(self.dense, self.sparse) - 1
+
+
+def cases() -> Iterator[Case]:
+    for hidden in (28, 110, 220):
+        for kind, batches in (("inference", (1, 4, 16, 100)), ("training", (16, 100))):
+            for batch in batches:
+                for openness in OPENNESS:
+                    yield Case(kind, batch, openness, steps=STEPS, hidden=hidden)
+
+
+def measure(case: Case, threads: int, seconds: float) -> Choice:
+    torch.manual_seed(0)
+    layer, x = build_layer(case), torch.randn(case.steps, case.batch, case.inputs)
+    if case.kind == "training":
+        step = training_step(layer, lambda: layer(x, sequence=False)[1][0].sum())
+    else:
+        layer.eval()
+        times = torch.arange(1.0, case.steps + 1)  # given, so that the plan is chosen again at each call
+        step = without_gradients(lambda: layer(x, times=times, sequence=False))
+
+    def forced(path: str):
+        def run() -> None:
+            with cpu.forcing(path):
+                step()
+
+        return run
+
+    found = race(
+        {"dense": lambda _: forced("dense"), "sparse": lambda _: forced("sparse"), "chosen": lambda _: step},
+        [threads],
+        seconds,
+    )
+    return Choice(case, threads, *(found[name].seconds for name in ("dense", "sparse", "chosen")))

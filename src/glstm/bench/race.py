@@ -1,0 +1,55 @@
+"""Several contenders, timed in turns: what the machine does meanwhile hits them all alike."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+
+Call = Callable[[], object]
+SETTLE = 0.02  # seconds in which the threads of the one before fall asleep
+
+
+@dataclass(frozen=True)
+class Timing:
+    seconds: float  # median of a call
+    threads: int
+    runs: int
+
+
+def race(contenders: dict[str, Callable[[int], Call]], threads: Iterable[int], seconds: float) -> dict[str, Timing]:
+    """The median time of each contender, at the number of threads that suits it best.
+
+    A contender makes, for a number of threads, what is then called again and again: for `seconds` at each number
+    of threads, in five turns, and no fewer than five times.
+    """
+    best: dict[str, Timing] = {}
+    before = torch.get_num_threads()
+    try:
+        for count in threads:
+            torch.set_num_threads(count)
+            calls = {name: make(count) for name, make in contenders.items()}
+            times: dict[str, list[float]] = {name: [] for name in calls}
+            for _ in range(5):
+                for name, call in calls.items():
+                    time.sleep(SETTLE)
+                    call()
+                    times[name] += turn(call, seconds / 5)
+            for name, found in times.items():
+                timing = Timing(median(found), count, len(found))
+                if name not in best or timing.seconds < best[name].seconds:
+                    best[name] = timing
+    finally:
+        torch.set_num_threads(before)
+    return best
+
+
+def turn(call: Call, seconds: float) -> list[float]:
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return times

@@ -1,0 +1,103 @@
+"""`glstm bench`: how fast it is here, beside the peers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+app = typer.Typer(no_args_is_help=True, help="Speed beside torch's LSTM, ONNX Runtime and a plain loop, as ratios.")
+
+
+@app.command()
+def cpu(
+    seconds: Annotated[float, typer.Option(min=0.01, help="For each contender and number of threads.")] = 1.5,
+    curves: Annotated[bool, typer.Option(help="Also how time grows with openness, T and H.")] = True,
+    out: Annotated[Path, typer.Option(help="Where to write the figures, as JSON.")] = Path("benchmarks/cpu.json"),
+    picture: Annotated[Path | None, typer.Option(help="Where to draw the curves.", show_default=False)] = None,
+) -> None:
+    """The CPU engine: training and inference at H = 110, D = 1, T = 784, float32, best number of threads for each."""
+    from glstm.analysis.plots import save
+    from glstm.bench import cpu as bench
+    from glstm.bench.machine import describe
+    from glstm.bench.picture import curves as draw
+    from glstm.storage import make_folder, write_json
+
+    for path in (out, picture):
+        if path is not None:
+            make_folder(path.parent)
+    console = Console()
+    points = list(bench.curve_cases()) if curves else []
+    with progress_bar(console) as progress:
+        task = progress.add_task("", total=len(bench.PROMISES) + len(points))
+
+        def measured(case: bench.Case, seconds: float, without: tuple[str, ...] = ()) -> bench.Result:
+            progress.update(task, description=str(case))
+            result = bench.measure(case, seconds, without)
+            progress.advance(task)
+            return result
+
+        results = [measured(case, seconds) for case in bench.PROMISES]
+        curve = [
+            {"vary": vary, **measured(case, seconds / 3, (bench.EAGER,)).as_json()} for vary, _, case in points
+        ]  # fmt: skip
+    console.print(table(results))
+    write_json(out, {**describe(), "results": [result.as_json() for result in results], "curves": curve})
+    console.print(f"written to {out}")
+    if picture is not None and curve:
+        save(draw(curve), picture)
+        console.print(f"drawn in {picture}")
+
+
+@app.command()
+def choice(
+    seconds: Annotated[float, typer.Option(min=0.01, help="For each way and number of threads.")] = 0.3,
+    all_rows: Annotated[bool, typer.Option("--all", help="Every row, not only losses over 5 %.")] = False,
+) -> None:
+    """Dense or sparse: run both over many shapes, and see what the automatic choice costs at worst."""
+    from glstm.bench import choice as bench
+    from glstm.bench.cpu import thread_counts
+
+    console = Console()
+    todo = [(case, threads) for case in bench.cases() for threads in thread_counts()]
+    found = []
+    with progress_bar(console) as progress:
+        task = progress.add_task("", total=len(todo))
+        for case, threads in todo:
+            progress.update(task, description=f"{case}, H = {case.hidden}")
+            found.append(bench.measure(case, threads, seconds))
+            progress.advance(task)
+    rows = Table("case", "H", "threads", "dense", "sparse", "chosen", "loss")
+    for column in rows.columns[1:]:
+        column.justify = "right"
+    for one in sorted(found, key=lambda one: -one.loss):
+        if all_rows or one.loss > 0.05:
+            times = (f"{1e3 * value:.3g} ms" for value in (one.dense, one.sparse, one.chosen))
+            rows.add_row(str(one.case), str(one.case.hidden), str(one.threads), *times, f"{100 * one.loss:.0f} %")
+    console.print(rows)
+    slower = sum(one.chosen > 1.05 * one.dense for one in found)
+    console.print(f"of {len(found)} choices, {slower} took over 5 % longer than the dense path would have")
+
+
+def progress_bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
+def table(results) -> Table:
+    from glstm.bench.cpu import EAGER, ONNX, OURS, TORCH
+
+    table = Table("case", "glstm", *(f"{name}" for name in (TORCH, ONNX, EAGER)), "ratio", "asked")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for result in results:
+        cells = []
+        for name in (OURS, TORCH, ONNX, EAGER):
+            timing = result.timings.get(name)
+            cells.append("" if timing is None else f"{1e3 * timing.seconds:.3g} ms")
+        ratio, asked = result.ratio(result.fastest_peer), result.case.asked
+        colour = "" if asked is None else "[green]" if ratio >= asked else "[red]"
+        table.add_row(str(result.case), *cells, f"{colour}{ratio:.1f}", "" if asked is None else f"{asked:g}")
+    return table

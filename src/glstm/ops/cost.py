@@ -1,0 +1,60 @@
+"""How long the C engine takes, dense and sparse: an estimate, for choosing between the two.
+
+The times are nanoseconds on one machine (`glstm bench choice` measured them, and measures how good the choice is
+elsewhere); only their ratio matters, and it differs little between machines.
+"""
+
+import ctypes
+from ctypes import c_double
+from dataclasses import dataclass
+
+
+class Counts(ctypes.Structure):
+    """What a schedule adds up to; as `glstm_schedule_counts` fills it. Sums over steps, then over spans."""
+
+    _fields_ = [(name, c_double) for name in ("open", "open_squared", "in_vectors", "changes", "spans_squared")]
+
+
+@dataclass(frozen=True)
+class Shape:
+    steps: int
+    batch: int
+    inputs: int
+    hidden: int
+    lanes: int  # floats in a vector
+    threads: int
+
+    def most_in_a_thread(self, together: int) -> int:
+        """How many groups of samples, `together` at a time, the busiest thread has."""
+        groups = -(-self.batch // together)
+        return -(-groups // min(self.threads, groups))
+
+
+def dense(shape: Shape, taped: bool) -> float:
+    width = -(-shape.hidden // 16) * 16 * 16 / shape.lanes
+    if not taped and shape.batch < 6 * shape.threads:  # threads share the units and meet after each step
+        rows, width, meeting = shape.batch, width / shape.threads, 150 * (shape.threads > 1)
+    else:
+        rows, meeting = shape.most_in_a_thread(1), 0
+    products = (rows + 1) * width * (1 + shape.inputs + shape.hidden)  # one more: the weights pass by as well
+    if taped:
+        return shape.steps * (0.215 * products + 4.5 * rows * width + 1350)
+    return shape.steps * (0.069 * products + 2.2 * rows * width + 26 + meeting)
+
+
+def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
+    if one_by_one(shape.batch, shape.lanes, taped):
+        sequences = shape.most_in_a_thread(1)
+        return sequences * (46 * shape.steps + 6.5 * counts.in_vectors + 0.96 * counts.changes)
+    vectors = shape.most_in_a_thread(shape.lanes)
+    products = counts.open_squared + shape.inputs * counts.open
+    if taped:
+        each = 43 * counts.open + 6.2 * products + 11.7 * counts.changes
+        return 1430 * shape.steps + vectors * each + 1.2 * products + 21 * counts.spans_squared
+    each = 34 * counts.open + 1.08 * products + 3.2 * counts.changes
+    return 84 * shape.steps + vectors * each + 2.1 * counts.spans_squared
+
+
+def one_by_one(batch: int, lanes: int, taped: bool) -> bool:
+    """Few samples run one by one with units in the lanes, many run together with samples in the lanes."""
+    return not taped and batch < lanes // 2

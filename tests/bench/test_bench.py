@@ -1,0 +1,89 @@
+"""The benchmark itself: peers that compute the same, honest medians, a whole run in a tiny form."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from glstm.bench import choice, cpu
+from glstm.bench.peers import onnx_lstm, onnx_session
+from glstm.bench.race import race
+from glstm.cli.main import app
+
+TINY = {"steps": 12, "hidden": 5}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_onnx_runtime_computes_what_torch_computes(batch):
+    peer = nn.LSTM(2, 5)
+    x = torch.randn(9, batch, 2)
+    (h,) = onnx_session(onnx_lstm(peer), 1).run(None, {"x": x.numpy()})
+    assert torch.allclose(torch.from_numpy(h), peer(x)[1][0], atol=1e-6)
+
+
+def test_the_eager_loop_computes_what_the_layer_computes():
+    layer = cpu.build_layer(cpu.Case("inference", 3, 0.3, **TINY))
+    x = torch.randn(12, 3, 1)
+    assert torch.allclose(cpu.eager_final_h(layer, x), layer(x)[1][0][0], atol=1e-6)
+    layer.zero_grad()
+    cpu.eager_final_h(layer, x).sum().backward()
+    by_hand = layer.mu_l0.grad.clone()
+    layer.zero_grad()
+    layer(x)[1][0].sum().backward()
+    assert torch.allclose(layer.mu_l0.grad, by_hand, atol=1e-5)
+
+
+@pytest.mark.parametrize("openness", [0.02, 0.082, 0.5])
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_a_layer_is_as_open_as_it_should_be(openness, spread):
+    layer = cpu.build_layer(cpu.Case("inference", 1, openness, spread=spread))
+    measured = float((layer.openness(784) > 0).float().mean())
+    assert measured == pytest.approx(openness, rel=0.02 if spread == 0 else 0.3)
+
+
+def test_a_race_names_the_better_number_of_threads():
+    seen = []
+
+    def contender(threads):
+        def call():
+            seen.append(threads)
+            return sum(range(200 * threads))
+
+        return call
+
+    before = torch.get_num_threads()
+    found = race({"one": contender}, [1, 2], seconds=0.01)
+    assert found["one"].threads == 1
+    assert found["one"].runs >= 5
+    assert set(seen) == {1, 2}
+    assert torch.get_num_threads() == before
+
+
+def test_the_whole_benchmark_in_a_tiny_form(tmp_path, monkeypatch):
+    def tiny(kind, **options):
+        return cpu.Case(kind, 2, **{**TINY, **options})
+
+    monkeypatch.setattr(cpu, "PROMISES", (tiny("inference", asked=0.001), tiny("training", openness=0.3)))
+    monkeypatch.setattr(cpu, "KINDS", (tiny("inference", openness=0.3),))
+    monkeypatch.setattr(cpu, "CURVES", {"openness": (0.1, 1.0), "steps": (6, 12), "hidden": (3, 5)})
+    out, picture = tmp_path / "new" / "cpu.json", tmp_path / "cpu.png"
+    result = CliRunner().invoke(
+        app, ["bench", "cpu", "--seconds", "0.01", "--out", str(out), "--picture", str(picture)]
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(out.read_text())
+    assert [row["kind"] for row in found["results"]] == ["inference", "training"]
+    assert set(found["results"][0]["ratios"]) == {"nn.LSTM", "ONNX Runtime", "eager gated loop"}
+    assert len(found["curves"]) == 6
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_choice_is_measured(monkeypatch):
+    monkeypatch.setattr(
+        choice, "cases", lambda: iter([cpu.Case("training", 2, 0.3, **TINY), cpu.Case("inference", 2, 0.3, **TINY)])
+    )
+    result = CliRunner().invoke(app, ["bench", "choice", "--seconds", "0.01", "--all"])
+    assert result.exit_code == 0, result.output
+    assert "choices" in result.output
