@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "ops": set(),
     "gated": {"gates", "ops", "times"},
     "layers": {"gated", "gates"},
+    "streaming": {"gated"},
     "init": set(),
     "rnn": {"gates", "ops"},
     "convert": {"gated", "gates", "layers"},

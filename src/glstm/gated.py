@@ -19,6 +19,7 @@ from glstm.ops.prepared import Prepared
 from glstm.times import as_times, count_up
 
 State = tuple[Tensor, Tensor]
+LARGEST_TABLE = 2**24  # numbers in a table of openness that is made at once in evaluation
 
 
 class GatedLSTM(nn.Module):
@@ -26,8 +27,11 @@ class GatedLSTM(nn.Module):
 
     Parameters, their names and the gate order i f g o are `torch.nn.LSTM`'s; each layer and direction adds the
     gate's own values, such as `mu_l0` and `sigma_l0_reverse`. `threshold` (v_T) may be changed at any time:
-    units with k <= threshold are exactly closed, in training and in evaluation alike.
+    units with k <= threshold are exactly closed, in training and in evaluation alike. `segment` may be set, too:
+    training then keeps the state only every so many steps, for one more forward pass and far less memory.
     """
+
+    segment: int | None = None
 
     def __init__(
         self,
@@ -213,7 +217,7 @@ class GatedLSTM(nn.Module):
             x = x.transpose(0, 1)
         t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
         h, c = self._initial_state(hx, x, batched)
-        output, (h, c) = self._run(x, h, c, t, None, sequence)
+        output, (h, c) = self._run_in_pieces(x, h, c, t, None, sequence)
         if times is None:
             self._prepare(x)
         if not batched:
@@ -228,6 +232,8 @@ class GatedLSTM(nn.Module):
         if self._recording() or known is None or self.num_layers * self.num_directions > 1:
             return
         _, (_, *gate_then), k = known
+        if len(k) != len(x):  # the table of the last piece
+            return
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else ("weight_ih", "weight_hh")
         names = [f"{name}_l0" for name in (*names, *self.gate.names)]
         homes = [(self._parameters if name in self._parameters else self._buffers, name) for name in names]
@@ -284,7 +290,7 @@ class GatedLSTM(nn.Module):
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
             h, c = h[:, order], c[:, order]
-        output, (h, c) = self._run(x, h, c, t, None if valid.all() else valid, sequence)
+        output, (h, c) = self._run_in_pieces(x, h, c, t, None if valid.all() else valid, sequence)
         if back is not None:
             h, c = h[:, back], c[:, back]
         if output is None:
@@ -308,13 +314,25 @@ class GatedLSTM(nn.Module):
         h, c = hx
         return (h, c) if batched else (h.unsqueeze(1), c.unsqueeze(1))
 
+    def _run_in_pieces(self, x: Tensor, h: Tensor, c: Tensor, times: Tensor, valid: Tensor | None, sequence: bool):
+        """In evaluation, a table of openness that would be very large is made and used piece by piece."""
+        steps = max(1, LARGEST_TABLE * len(times) // max(1, times.numel() * self.hidden_size))
+        if self.bidirectional or self._recording() or len(x) <= steps:
+            return self._run(x, h, c, times, valid, sequence)
+        outputs = []
+        for part in (slice(start, start + steps) for start in range(0, len(x), steps)):
+            valid_part = None if valid is None else valid[part]
+            output, (h, c) = self._run(x[part], h, c, times[part], valid_part, sequence)
+            outputs.append(output)
+        return (torch.cat(outputs) if sequence else None), (h, c)
+
     def _run(self, x: Tensor, h0: Tensor, c0: Tensor, times: Tensor, valid: Tensor | None, sequence: bool):
         """All layers and directions over x (T, B, D)."""
         finals = []
         outputs: list[Tensor] = []
         for row, (layer, suffix) in enumerate(self._places()):
             if outputs and row % self.num_directions == 0:
-                x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+                x = _side_by_side(outputs)
                 x = drop(x, self.dropout, self.training) if self.dropout else x
                 outputs = []
             k = self._openness(suffix, times)
@@ -332,6 +350,7 @@ class GatedLSTM(nn.Module):
                 candidate=self.candidate,
                 sequence=sequence or layer < self.num_layers - 1,
                 backend=self.backend,
+                segment=self.segment,
             )
             finals.append((result.h_n, result.c_n))
             if result.h is not None:
@@ -340,7 +359,7 @@ class GatedLSTM(nn.Module):
             state = finals[0][0].unsqueeze(0), finals[0][1].unsqueeze(0)
         else:
             state = torch.stack([h for h, _ in finals]), torch.stack([c for _, c in finals])
-        return (torch.cat(outputs, -1) if sequence else None), state
+        return (_side_by_side(outputs) if sequence else None), state
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -356,6 +375,10 @@ class GatedLSTM(nn.Module):
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
         return ", ".join(parts)
+
+
+def _side_by_side(outputs: list[Tensor]) -> Tensor:
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

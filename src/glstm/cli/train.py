@@ -84,6 +84,10 @@ def train(
     ] = None,
     epochs: Annotated[int | None, Opt("How often to go through the training set.", LENGTH)] = None,
     batch: Annotated[int | None, Opt("Sequences in a batch, over all devices.", LENGTH)] = None,
+    segment: Annotated[
+        int | None,
+        Opt("Keep the state only every so many steps and compute the rest again: for very long sequences.", LENGTH),
+    ] = None,
     steps: Annotated[
         int | None, Opt("adding: length of a sequence; the preset's mu and sigma stretch along.", LENGTH)
     ] = None,

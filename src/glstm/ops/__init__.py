@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from glstm.ops import cpu, reference, reference_backward
+from glstm.ops.segments import Segmented
 
 BACKENDS = ("auto", "native", "reference")
 CANDIDATES = tuple(reference.CANDIDATES)
@@ -35,13 +36,15 @@ def gated_lstm(
     sequence: bool = True,
     cells: bool = False,
     backend: str = "auto",
+    segment: int | None = None,
 ) -> Output:
     """Run an LSTM whose unit j is open to the degree k at each step.
 
     x (T, B, D); w_ih (4H, D), w_hh (4H, H), b (4H) or None in torch's gate order i f g o;
     k (T, H), or (T, B, H) per sample; h0 and c0 (B, H). A zero in k copies the old state bit for bit
     and has no gradient; k = 1 everywhere is `torch.nn.LSTM`. With `k_h`, k drives the cell alone and
-    `k_h` the output. `sequence=False` leaves out all h, `cells=True` adds all c.
+    `k_h` the output. `sequence=False` leaves out all h, `cells=True` adds all c. With `segment`, training
+    keeps the state only every so many steps and computes what lies between again.
     """
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(w_ih.dtype)  # the recurrence compounds rounding: it runs in the precision of its weights
@@ -55,6 +58,8 @@ def gated_lstm(
         # Straight to the engine: through torch's dispatcher a short call would take twice as long.
         h, h_n, c_n, c, _ = cpu.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped=False)
         return Output(h, h_n, c_n, c)
+    if taped and segment and segment < len(x):
+        return Output(*Segmented.apply(_forward, _backward, segment, (candidate, sequence, cells, backend), *tensors))
     h, h_n, c_n, c, _ = _forward(*tensors, candidate, sequence, cells, taped, backend)
     return Output(h if sequence else None, h_n, c_n, c if cells else None)
 

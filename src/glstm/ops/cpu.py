@@ -14,9 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from glstm.ops import cost, tapes
+from glstm.ops import cost, memory
 
 WIDEST = 16  # floats in the widest vector
+LARGE = 2**18  # floats whose memory is worth keeping
 
 
 class Layer(ctypes.Structure):
@@ -149,6 +150,14 @@ def _layer(x, w_ih, w_hh, b, k, h0, c0, outputs, tape, candidate, threads: int) 
     )  # fmt: skip
 
 
+def everything(steps: int, batch: int, hidden: int) -> Tensor:
+    """Room for what every unit has at every step."""
+    floats = steps * batch * hidden
+    if floats < LARGE:
+        return torch.empty(steps, batch, hidden)
+    return memory.borrow(floats).view(steps, batch, hidden)
+
+
 def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool, taped: bool):
     """All h or None, final h, final c, all c or None, tape or None."""
     library = engine()
@@ -157,10 +166,10 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool,
     hidden = w_hh.shape[1]
     x, w_ih, w_hh, k, h0, c0 = (tensor.contiguous() for tensor in (x, w_ih, w_hh, k, h0, c0))
     b = None if b is None else b.contiguous()
-    h = x.new_empty(steps, batch, hidden) if sequence else None
-    c = x.new_empty(steps, batch, hidden) if cells else None
+    h = everything(steps, batch, hidden) if sequence else None
+    c = everything(steps, batch, hidden) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
-    tape = tapes.borrow(tape_size(steps, batch, hidden)) if taped else None
+    tape = memory.borrow(tape_size(steps, batch, hidden)) if taped else None
     threads = torch.get_num_threads()
     if tape is not None:
         tape[-1] = threads

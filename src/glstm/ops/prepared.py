@@ -68,7 +68,7 @@ class Prepared:
             h0, c0 = hx
             if not (h0.shape == c0.shape == self.zeros.shape and _plain(h0) and _plain(c0)):
                 return None
-        h = torch.empty(self.output_shape) if sequence else None
+        h = cpu.everything(*self.output_shape) if sequence else None
         h_n, c_n = torch.empty_like(self.zeros), torch.empty_like(self.zeros)
         failed = self.call(
             self.reference,

@@ -22,12 +22,13 @@ def forward(x, w_ih, w_hh, b, k_c, k_h, h, c, candidate):
     """
     drive = x @ w_ih.T if b is None else x @ w_ih.T + b
     hs, cs, gates = [], [], []
-    for n in range(x.shape[0]):
-        i, f, g, o = (drive[n] + h @ w_hh.T).chunk(4, -1)
+    # Unbound, not indexed: the gradient of an index is a whole table of zeros at each step.
+    for drive_n, k_c_n, k_h_n in zip(drive.unbind(0), k_c.unbind(0), k_h.unbind(0)):
+        i, f, g, o = (drive_n + h @ w_hh.T).chunk(4, -1)
         i, f, g, o = i.sigmoid(), f.sigmoid(), CANDIDATES[candidate](g), o.sigmoid()
         c_new = f * c + i * g
         h_new = o * c_new.tanh()  # of the candidate cell, not of the mixed one
-        c, h = mix(k_c[n], c_new, c), mix(k_h[n], h_new, h)
+        c, h = mix(k_c_n, c_new, c), mix(k_h_n, h_new, h)
         hs.append(h)
         cs.append(c)
         gates.append(torch.cat((i, f, g, o), -1))

@@ -43,6 +43,7 @@ def build_model(recipe: Recipe, inputs: int, outputs: int) -> SequenceModel:
     else:
         init.forget_bias_(layer, recipe.forget_bias)
     head = deep_head if recipe.head == "deep" else linear_head
+    layer.segment = recipe.segment
     model = SequenceModel(layer, head(recipe.units, outputs))
     if recipe.gate_lr == 0 or recipe.curriculum:
         layer.freeze_gate()

@@ -46,6 +46,7 @@ class Recipe:
     gate_lr: float = 0.1
     clip: float = 1.0  # norm of the weights' gradient; 0: no clipping
     batch: int = 100
+    segment: int | None = None  # steps between kept states; None: everything is kept for the backward pass
     epochs: int = 100
     budget: float = 0.0  # lambda
 
@@ -75,7 +76,7 @@ class Recipe:
                 raise UserError(f"{field.name} must be finite, not {value!r}")
         if not -(2**63) <= self.seed < 2**63:
             raise UserError(f"seed must fit 64 bits, but {self.seed} does not")
-        for name in ("units", "layers", "batch", "epochs", "steps", "train_size", "test_size"):
+        for name in ("units", "layers", "batch", "segment", "epochs", "steps", "train_size", "test_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
         for name in ("gate_lr", "clip", "budget", "open_epochs"):

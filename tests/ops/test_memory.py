@@ -4,29 +4,29 @@ import pytest
 import torch
 
 from glstm import LSTM
-from glstm.ops import tapes
+from glstm.ops import memory
 
 
 @pytest.fixture(autouse=True)
 def nothing_idle():
-    tapes.release()
+    memory.release()
     yield
-    tapes.release()
+    memory.release()
 
 
 def test_memory_that_came_back_is_lent_again():
-    first = tapes.borrow(1000)
+    first = memory.borrow(1000)
     where = first.data_ptr()
     view = first[10:]
     del first
-    other = tapes.borrow(1000)
+    other = memory.borrow(1000)
     assert other.data_ptr() != where  # the view still uses it
     del view
-    assert tapes.borrow(900).data_ptr() == where
+    assert memory.borrow(900).data_ptr() == where
 
 
 def test_lent_memory_is_aligned_and_its_own():
-    loans = [tapes.borrow(size) for size in (1, 17, 1000, 17)]
+    loans = [memory.borrow(size) for size in (1, 17, 1000, 17)]
     assert all(loan.data_ptr() % 64 == 0 for loan in loans)
     for value, loan in enumerate(loans):
         loan.fill_(value)
@@ -34,9 +34,9 @@ def test_lent_memory_is_aligned_and_its_own():
 
 
 def test_too_much_is_not_kept(monkeypatch):
-    monkeypatch.setattr(tapes, "KEPT_AT_MOST", 100)
-    tapes.borrow(1000)
-    assert not tapes._spare
+    monkeypatch.setattr(memory, "KEPT_AT_MOST", 100)
+    memory.borrow(1000)
+    assert not memory._spare
 
 
 def test_two_graphs_at_once_do_not_share_a_tape():
