@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format sanitize valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
@@ -28,6 +28,30 @@ $(READY): pyproject.toml CMakeLists.txt $(wildcard src/glstm/native/*)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@$(BIN)/python -c 'from glstm.ops import cpu; print(cpu.status())'
 	@touch $@
+
+# For those who work on the C code: its tests on an engine that reports bad addresses and undefined behaviour ...
+sanitize: $(READY)
+	cmake -S . -B build/sanitized -DGLSTM_SANITIZE=ON
+	cmake --build build/sanitized
+	GLSTM_ENGINE=$(CURDIR)/build/sanitized/engine.so \
+	  LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -n 0 tests/ops tests/test_kept.py \
+	  --deselect tests/ops/test_segments.py::test_segments_save_memory
+
+# ... as a program without Python, under valgrind ...
+valgrind:
+	mkdir -p build/valgrind
+	cc -std=gnu99 -O1 -g -ffp-contract=fast -o build/valgrind/check \
+	  tests/native/check.c src/glstm/native/*.c -lm -lpthread
+	valgrind --quiet --error-exitcode=1 --leak-check=full build/valgrind/check
+
+# ... and compiled for ARM; where there is an emulator, run on it.
+arm:
+	mkdir -p build/arm
+	aarch64-linux-gnu-gcc -std=gnu99 -O1 -c -o build/arm/check.o tests/native/check.c
+	aarch64-linux-gnu-gcc -std=gnu99 -O3 -Wall -Wextra -Werror -fopenmp -ffp-contract=fast -static -o build/arm/check \
+	  build/arm/check.o src/glstm/native/*.c -lm -lpthread
+	@if command -v qemu-aarch64 >/dev/null; then qemu-aarch64 build/arm/check; else echo "compiled for ARM, not run"; fi
 
 clean:
 	rm -rf .venv build dist runs .pytest_cache .ruff_cache .hypothesis

@@ -222,3 +222,16 @@ def test_what_it_cannot_do_is_said():
     layer = GLSTM(2, 3, dtype=torch.float64, backend="native")
     with pytest.raises(ValueError, match=r"computes float32 on the CPU .*, not torch.float64 on cpu"):
         layer(torch.zeros(4, 1, 2, dtype=torch.float64))
+
+
+def test_what_is_not_a_number_stays_that(lanes, path):
+    x = torch.randn(6, 2, 1)
+    x[2, 1] = float("nan")
+    k = torch.full((6, 5), 0.5)
+    weights = torch.randn(20, 1), torch.randn(20, 5), torch.randn(20)
+    h = gated_lstm(x, *weights, k, torch.zeros(2, 5), torch.zeros(2, 5), backend="native").h
+    assert h[:, 0].isfinite().all()
+    assert h[:2, 1].isfinite().all()
+    assert h[2:, 1].isnan().all()
+    alone = gated_lstm(x[:, 1:], *weights, k, torch.zeros(1, 5), torch.zeros(1, 5), backend="native").h_n
+    assert alone.isnan().all()

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from glstm.bench.cpu import Case, build_layer, training_step, without_gradients
+from glstm.bench.cpu import Case, build_layer, training_step
 from glstm.bench.race import race
 from glstm.ops import cpu
 
@@ -43,7 +44,7 @@ def measure(case: Case, threads: int, seconds: float) -> Choice:
     else:
         layer.eval()
         times = torch.arange(1.0, case.steps + 1)  # given, so that the plan is chosen again at each call
-        step = without_gradients(lambda: layer(x, times=times, sequence=False))
+        step = partial(layer, x, times=times, sequence=False)
 
     def forced(path: str):
         def run() -> None:
@@ -52,9 +53,7 @@ def measure(case: Case, threads: int, seconds: float) -> Choice:
 
         return run
 
-    found = race(
-        {"dense": lambda _: forced("dense"), "sparse": lambda _: forced("sparse"), "chosen": lambda _: step},
-        [threads],
-        seconds,
-    )
+    ways = {"dense": lambda _: forced("dense"), "sparse": lambda _: forced("sparse"), "chosen": lambda _: step}
+    with torch.set_grad_enabled(case.kind == "training"):
+        found = race(ways, [threads], seconds)
     return Choice(case, threads, *(found[name].seconds for name in ("dense", "sparse", "chosen")))

@@ -102,10 +102,10 @@ def contenders(case: Case) -> dict[str, Callable[[int], Call]]:
         return lambda: session.run(None, {"x": x.numpy()})
 
     return {
-        OURS: lambda _: without_gradients(lambda: layer(x, sequence=case.outputs)),
-        TORCH: lambda _: without_gradients(lambda: peer(x)),
+        OURS: lambda _: lambda: layer(x, sequence=case.outputs),
+        TORCH: lambda _: lambda: peer(x),
         ONNX: onnx,
-        EAGER: lambda _: without_gradients(lambda: eager_final_h(layer, x)),
+        EAGER: lambda _: lambda: eager_final_h(layer, x),
     }
 
 
@@ -122,14 +122,6 @@ def _loss_of_torch(layer: nn.LSTM, x: Tensor, outputs: bool) -> Tensor:
 def eager_final_h(layer: GatedLSTM, x: Tensor) -> Tensor:
     bias = layer.bias_ih_l0 + layer.bias_hh_l0
     return eager_gated_lstm(x, layer.weight_ih_l0, layer.weight_hh_l0, bias, layer.openness(len(x))[0])
-
-
-def without_gradients(call: Call) -> Call:
-    def run() -> object:
-        with torch.no_grad():
-            return call()
-
-    return run
 
 
 def training_step(layer: nn.Module, loss: Callable[[], Tensor]) -> Call:
@@ -167,7 +159,8 @@ def thread_counts() -> list[int]:
 
 def measure(case: Case, seconds: float, without: tuple[str, ...] = ()) -> Result:
     runners = {name: make for name, make in contenders(case).items() if name not in without}
-    return Result(case, race(runners, thread_counts(), seconds))
+    with torch.set_grad_enabled(case.kind == "training"):
+        return Result(case, race(runners, thread_counts(), seconds))
 
 
 def curve_cases() -> Iterator[tuple[str, float, Case]]:

@@ -4,6 +4,7 @@ Where k has zeros enough, only the open units are computed; the choice is made h
 """
 
 import ctypes
+import os
 import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,9 +38,10 @@ class _Gradients(ctypes.Structure):
 
 @cache
 def engine() -> ctypes.CDLL | None:
-    """The engine, or None where it was not built."""
-    for folder in (Path(__file__).parents[1], Path(sysconfig.get_path("platlib")) / "glstm"):
-        path = folder / "native" / "engine.so"
+    """The engine, or None where it was not built. GLSTM_ENGINE names another build of it, for those who work on it."""
+    folders = (Path(__file__).parents[1], Path(sysconfig.get_path("platlib")) / "glstm")
+    chosen = os.environ.get("GLSTM_ENGINE")
+    for path in [Path(chosen)] if chosen else [folder / "native" / "engine.so" for folder in folders]:
         if path.exists():
             library = ctypes.CDLL(str(path))
             library.glstm_schedule.restype = c_void_p

@@ -37,7 +37,7 @@ class Segmented(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *gradients):
+    def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
         dh, dh_n, dc_n, dc = gradients
         backward_op, forward_op, segment, (candidate, _, cells, backend) = ctx.settings
         x, w_ih, w_hh, b, k_c, k_h, h0, c0, *between = ctx.saved_tensors
