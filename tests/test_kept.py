@@ -2,14 +2,17 @@
 
 import copy
 import threading
+import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from glstm import GLSTM, LSTM, PLSTM
+from glstm import GLSTM, LSTM, PLSTM, Gaussian
 from glstm.ops import cpu
+from glstm.ops.prepared import Prepared
 
 needs_engine = pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
 
@@ -50,6 +53,11 @@ def test_what_is_kept_in_evaluation_follows_every_change():
     assert torch.equal(copied(x)[0], layer.eval()(x)[0])
 
 
+class Wider(Gaussian):
+    def openness(self, times, unit, training):
+        return super().openness(times, unit, training).sqrt()
+
+
 def fresh(layer, x, hx=None):
     """Computed with gradients on: nothing is kept then."""
     output, (h, c) = layer(x, hx)
@@ -85,12 +93,16 @@ LAYERS = {
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("batch", [1, 3, 17])
-def test_a_call_made_again_gives_what_a_fresh_one_gives(kind, batch_first, batch):
+def test_a_call_made_again_gives_what_a_fresh_one_gives(kind, batch_first, batch, monkeypatch):
     layer = LAYERS[kind](batch_first=batch_first).eval()
     x = torch.randn(batch, 20, 2) if batch_first else torch.randn(20, batch, 2)
     assert_same(layer, x)
-    assert layer._prepared is not None
+    used = []
+    run = Prepared.run
+    monkeypatch.setattr(Prepared, "run", lambda *arguments: used.append(run(*arguments)) or used[-1])
     assert_same(layer, torch.randn_like(x))
+    assert len(used) == 3
+    assert None not in [result if result is None else 1 for result in used]
     assert_same(layer, x, (torch.randn(1, batch, 6), torch.randn(1, batch, 6)))
 
 
@@ -106,11 +118,16 @@ def test_a_call_made_again_sees_every_change():
     def move_weights():
         layer.weight_hh_l0.data = torch.randn(24, 6)
 
+    def another_view():
+        layer.mu_l0.data = layer.mu_l0.data[:1].expand(6)
+
     changes = {
         "weights in place": lambda: layer.weight_hh_l0.data.mul_(1.5),
         "weights elsewhere": move_weights,
         "another parameter": replace_bias,
         "gate values": lambda: layer.mu_l0.data.add_(3.0),
+        "gate values as another view": another_view,
+        "gate": lambda: setattr(layer, "gate", Wider(1.0, 1.0)),
         "threshold": lambda: setattr(layer, "threshold", 0.3),
         "candidate": lambda: setattr(layer, "candidate", "sigmoid"),
         "reparametrised": lambda: parametrize.register_parametrization(layer, "weight_ih_l0", nn.Tanh()),
@@ -157,3 +174,52 @@ def test_a_call_made_again_from_many_threads_at_once():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@needs_engine
+def test_what_is_wrong_with_hx_is_said_warm_or_cold():
+    layer, x = LSTM(2, 6).eval(), torch.randn(5, 3, 2)
+    for hx in (torch.zeros(2, 1, 3, 6), (None, None), (torch.zeros(1, 3, 6),)):
+        for _ in range(2):
+            with torch.no_grad(), pytest.raises(ValueError, match=r"hx must be a pair|h_0 must be a tensor"):
+                layer(x, hx)
+            with torch.no_grad():
+                layer(x)
+
+
+@needs_engine
+def test_other_defaults_of_torch_change_nothing():
+    layer, x = LSTM(2, 6).eval(), torch.randn(5, 3, 2)
+    right = fresh(layer, x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        for kept, expected in zip(again(layer, x), right):
+            assert kept.dtype == torch.float32
+            assert torch.equal(kept, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@needs_engine
+def test_another_threads_times_do_not_slip_into_the_call_that_is_kept():
+    layer, x = LAYERS["g-LSTM"]().eval(), torch.randn(20, 3, 2)
+    right = fresh(layer, x)[1]
+    prepare = layer._kept.prepare
+
+    def interrupted(*arguments):
+        layer(x, times=torch.arange(20.0) * 2 + 0.5)
+        prepare(*arguments)
+
+    layer._kept.prepare = interrupted
+    with torch.no_grad():
+        layer(x)
+        assert torch.allclose(layer(x)[1][0], right, atol=1e-6)
+
+
+def test_a_traced_layer_computes():
+    layer, x = LAYERS["g-LSTM"]().eval(), torch.randn(20, 3, 2)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch would rather have us export
+        layer(x)
+        traced: Callable = torch.jit.trace(layer, x)  # pyright: ignore[reportAssignmentType]
+        assert torch.allclose(traced(x + 1)[0], layer(x + 1)[0], atol=1e-6)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from glstm import GLSTM, LSTM, gated, stream
+from glstm.kept import Kept
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -31,9 +32,11 @@ def test_a_stream_may_begin_anywhere():
 
 
 def test_time_goes_on_where_float32_would_stop_counting():
-    layer = LSTM(1, 4)
-    (_, first), (_, second) = stream(layer, [torch.randn(3, 1), torch.randn(3, 1)], start=2**24 - 1)
-    assert not torch.equal(first[0], second[0])
+    layer = GLSTM(1, 1, mu=0.0, sigma=1.0).double()
+    layer.set_gate(mu=2.0**24 + 5, sigma=0.5)
+    steps = [h.item() for _, (h, _) in stream(layer, torch.ones(8, 1, dtype=torch.float64).split(1), start=2**24 + 1)]
+    changes = [abs(after - before) for before, after in zip([0.0, *steps], steps)]
+    assert changes.index(max(changes)) == 4  # open at the fifth step, and hardly before or after
 
 
 def test_a_bidirectional_layer_cannot_be_streamed():
@@ -58,8 +61,7 @@ def test_a_long_call_in_evaluation_never_makes_the_whole_table(monkeypatch, per_
 
     monkeypatch.setattr(type(layer.gate), "openness", watched)
     monkeypatch.setattr(gated, "LARGEST_TABLE", 72)
-    layer._kept.clear()
-    layer._prepared = None
+    layer._kept = Kept()
     for _ in range(2):
         with torch.no_grad():
             output, (h_n, c_n) = layer(x, times=times)

@@ -14,8 +14,8 @@ from torch.nn.functional import dropout as drop
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from glstm.gates import Gate, Values, apply_threshold
+from glstm.kept import Kept
 from glstm.ops import BACKENDS, CANDIDATES, gated_lstm
-from glstm.ops.prepared import Prepared
 from glstm.times import as_times, count_up
 
 State = tuple[Tensor, Tensor]
@@ -66,8 +66,7 @@ class GatedLSTM(nn.Module):
         self.candidate = candidate
         self.backend = backend
 
-        self._kept: dict[str, tuple] = {}  # tables of openness, in evaluation
-        self._prepared: tuple[tuple, list, Prepared] | None = None  # the last call in evaluation, to be made again
+        self._kept = Kept()
 
         width = hidden_size * self.num_directions
         for layer, suffix in self._places():
@@ -142,9 +141,6 @@ class GatedLSTM(nn.Module):
                 if isinstance(value, nn.Parameter):
                     yield value
 
-    def __getstate__(self) -> dict:
-        return {**self.__dict__, "_kept": {}, "_prepared": None}  # what is kept is quicker made again than copied
-
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
@@ -162,21 +158,21 @@ class GatedLSTM(nn.Module):
         return torch.stack([self._openness(suffix, times) for _, suffix in self._places()])
 
     def _openness(self, suffix: str, times: Tensor) -> Tensor:
-        """k of one layer and direction; in evaluation without gradients it is kept, and the engine's plan with it."""
+        """k of one layer and direction; in evaluation without gradients it is kept."""
         if self._recording():
             return self._fresh_openness(suffix, times)
-        # Compared by value: no count of versions sees what is written through `.data`.
-        key = (self.threshold, self._get("weight_hh", suffix).dtype)
         inputs = (times, *self._gate_values(suffix).values())
-        known = self._kept.get(suffix)
-        if known is None or known[0] != key or not all(map(_same, known[1], inputs)):
-            known = (
-                key,
-                [tensor.detach().clone() for tensor in inputs],
-                self._fresh_openness(suffix, times).contiguous(),
-            )
-            self._kept[suffix] = known
-        return known[2]
+        dtype = self._get("weight_hh", suffix).dtype
+        return self._kept.table(suffix, self._options(), inputs, dtype, lambda: self._fresh_openness(suffix, times))
+
+    def _recording(self) -> bool:
+        """Whether somebody will want to know how a result came about: nothing kept may stand in for it then."""
+        tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+        return self.training or torch.is_grad_enabled() or torch.compiler.is_compiling() or tracing
+
+    def _options(self) -> tuple:
+        """Besides times, weights and gate values, what a call depends on."""
+        return self.gate, self.threshold, self.candidate, self.backend
 
     def _fresh_openness(self, suffix: str, times: Tensor) -> Tensor:
         k = self.gate.openness(times, self._gate_values(suffix), self.training)
@@ -197,8 +193,10 @@ class GatedLSTM(nn.Module):
         pieces, carry on both `hx` and `times`. With `sequence=False` the output is None: only the final
         state is computed for the caller, which for mostly closed units is much cheaper than writing T x B x H.
         """
-        if times is None and (result := self._forward_again(input, hx, sequence)) is not None:
-            return result
+        if again := times is None and self._may_be_made_again(input):
+            assert isinstance(input, Tensor)
+            if (result := self._forward_again(input, hx, sequence)) is not None:
+                return result
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx, times, sequence)
         if isinstance(times, PackedSequence):
@@ -218,58 +216,35 @@ class GatedLSTM(nn.Module):
         t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
         h, c = self._initial_state(hx, x, batched)
         output, (h, c) = self._run_in_pieces(x, h, c, t, None, sequence)
-        if times is None:
-            self._prepare(x)
+        if again:
+            self._prepare(x, t)
         if not batched:
             return None if output is None else output.squeeze(1), (h.squeeze(1), c.squeeze(1))
         if output is not None and self.batch_first:
             output = output.transpose(0, 1)
         return output, (h, c)
 
-    def _prepare(self, x: Tensor) -> None:
-        """After a call in evaluation: look up what the next one with the same shape will need."""
-        known = self._kept.get("_l0")
-        if self._recording() or known is None or self.num_layers * self.num_directions > 1:
-            return
-        _, (_, *gate_then), k = known
-        if len(k) != len(x):  # the table of the last piece
-            return
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else ("weight_ih", "weight_hh")
-        names = [f"{name}_l0" for name in (*names, *self.gate.names)]
-        homes = [(self._parameters if name in self._parameters else self._buffers, name) for name in names]
-        tensors = [tensor for home, name in homes if (tensor := home.get(name)) is not None]
-        self._prepared = None
-        # A reparametrised weight lives in neither dictionary, and may change at any time.
-        if len(tensors) < len(names) or self.backend == "reference":
-            return
-        if Prepared.possible(x, [*tensors, *gate_then, k], len(gate_then)):
-            prepared = Prepared(x.shape, tensors, gate_then, k, self.candidate)
-            self._prepared = self._options(), homes, prepared
+    def _may_be_made_again(self, input: object) -> bool:
+        """One layer in evaluation, at times 1..T: the call that is worth preparing."""
+        batch = type(input) is Tensor and input.dim() == 3
+        return batch and self.num_layers * self.num_directions == 1 and not self._recording()
 
-    def _recording(self) -> bool:
-        return self.training or torch.is_grad_enabled() or torch.compiler.is_compiling()
-
-    def _options(self) -> tuple:
-        return self.threshold, self.candidate, self.backend, self.gate
-
-    def _forward_again(self, input: object, hx: State | None, sequence: bool):
+    def _forward_again(self, x: Tensor, hx: State | None, sequence: bool):
         """The same call as before, on other values, without looking everything up again; or None."""
-        ready = self._prepared
-        if ready is None or type(input) is not Tensor or self._recording():
-            return None
-        options, homes, prepared = ready
-        if options != self._options() or input.dim() != 3:
-            return None
-        x = input.transpose(0, 1).contiguous() if self.batch_first else input
-        try:
-            tensors = [home[name] for home, name in homes]
-        except KeyError:  # a weight has been reparametrised since
-            return None
-        result = prepared.run(x, hx, tensors, sequence)
+        result = self._kept.again(
+            self._options(), x.transpose(0, 1).contiguous() if self.batch_first else x, hx, sequence
+        )
         if result is None:
             return None
         h, h_n, c_n = result
         return (h.transpose(0, 1) if h is not None and self.batch_first else h), (h_n, c_n)
+
+    def _prepare(self, x: Tensor, times: Tensor) -> None:
+        """After a call in evaluation: look up what the next one like it will need."""
+        biases = ("bias_ih", "bias_hh") if self.bias else ()
+        names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", *biases, *self.gate.names)]
+        if self.backend != "reference":
+            self._kept.prepare(self, "_l0", names, x, times)
 
     def _forward_packed(self, packed: PackedSequence, hx, times, sequence: bool):
         """Past its end a sequence is simply closed: zeros in k hold its state, and no other code knows of lengths."""
@@ -379,10 +354,6 @@ class GatedLSTM(nn.Module):
 
 def _side_by_side(outputs: list[Tensor]) -> Tensor:
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
 
 def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, threshold, candidate, backend) -> None:

@@ -199,23 +199,44 @@ def test_calls_from_several_threads_at_once_are_safe(path):
     assert wrong == []
 
 
-def _in_child(layer, x, queue):
+def _in_child(layer, x, output, queue):
     torch.set_num_threads(1)  # as torch's own data loader does: torch's threads do not survive a fork either
+    torch.get_num_threads = lambda: 2  # but the engine is asked for two, and must see for itself that it is alone
     queue.put(layer(x)[1][0].detach().numpy())
+    h = torch.ones_like(output)
+    (gradient,) = torch.autograd.grad(output, layer.weight_hh_l0, h)  # the tape is the parent's
+    queue.put(gradient.numpy())
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_can_use_it_too():
+def test_a_forked_child_can_use_it_too(path):
     torch.set_num_threads(2)
     layer, x = GLSTM(2, 30, mu=(1, 40), sigma=5.0, threshold=0.05), torch.randn(40, 64, 2)
-    expected = layer(x)[1][0].detach()  # the parent has its threads by now
+    output = layer(x)[1][0]  # the parent has its threads by now
     fork = multiprocessing.get_context("fork")
     queue = fork.Queue()
-    child = fork.Process(target=_in_child, args=(layer, x, queue))
+    child = fork.Process(target=_in_child, args=(layer, x, output, queue))
     child.start()
-    found = queue.get(timeout=60)
+    found, gradient = queue.get(timeout=60), queue.get(timeout=60)
     child.join()
-    assert relative_error(torch.from_numpy(found), expected) < 1e-6
+    assert relative_error(torch.from_numpy(found), output.detach()) < 1e-6
+    output.sum().backward()
+    assert relative_error(torch.from_numpy(gradient), layer.weight_hh_l0.grad) < 1e-6
+
+
+def test_backward_follows_the_tape_whatever_would_be_chosen_now():
+    layer, x = GLSTM(2, 30, mu=(1, 40), sigma=5.0, threshold=0.05), torch.randn(40, 64, 2)
+    layer(x)[1][0].sum().backward()
+    expected = layer.weight_hh_l0.grad.clone()
+    for one, other in (("dense", "sparse"), ("sparse", "dense")):
+        layer.zero_grad()
+        torch.set_num_threads(2)
+        with cpu.forcing(one):
+            output = layer(x)[1][0]
+        torch.set_num_threads(1)
+        with cpu.forcing(other):
+            output.sum().backward()
+        assert relative_error(layer.weight_hh_l0.grad, expected) < 1e-5
 
 
 def test_what_it_cannot_do_is_said():

@@ -8,6 +8,7 @@ import torch
 
 from glstm import GLSTM, LSTM
 from glstm.ops import cpu, gated_lstm
+from glstm.ops.segments import Segmented
 from helpers import relative_error
 
 BACKENDS = ["reference", *(["native"] if cpu.engine() else [])]
@@ -68,11 +69,22 @@ def test_a_layer_in_segments():
     assert all(relative_error(one, other) < 1e-5 for one, other in zip(*gradients))
 
 
-def test_without_gradients_segments_are_ignored():
+def test_without_gradients_segments_are_ignored(monkeypatch):
     layer = LSTM(2, 5)
     layer.segment = 3
+    monkeypatch.setattr(Segmented, "apply", None)
     with torch.no_grad():
-        assert layer(torch.randn(10, 2, 2))[0].grad_fn is None
+        layer(torch.randn(10, 2, 2))
+    with pytest.raises(TypeError):
+        layer(torch.randn(10, 2, 2))
+
+
+@pytest.mark.parametrize("segment", [0, -1, 2.5])
+def test_a_segment_is_a_number_of_steps(segment):
+    layer = LSTM(2, 5)
+    layer.segment = segment
+    with pytest.raises(ValueError, match="segment must be a number of steps"):
+        layer(torch.randn(10, 2, 2))
 
 
 @pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
@@ -89,7 +101,7 @@ def peak():
 
 torch.set_num_threads(1)
 layer = LSTM(1, 110)
-layer.segment = int(sys.argv[1])
+layer.segment = int(sys.argv[1]) or None
 before = peak()
 layer(torch.randn(20_000, 8, 1), sequence=False)[1][0].sum().backward()
 print(peak() - before)

@@ -144,6 +144,7 @@ void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samp
     float *swap = z;
     z = next, next = swap;
   }
+  stream_end();
   for (int s = 0; s < samples; s++) {
     size_t row = (size_t)(first + s) * H + from;
     memcpy(l->h_n + row, z + (size_t)s * stride + 1 + D + from, sizeof(float) * own);

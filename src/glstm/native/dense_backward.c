@@ -34,16 +34,19 @@ void NAME(dense_pack_transposed)(const Layer *l, int with_x, float *transposed) 
           }
 }
 
+typedef struct {
+  const float *at, *end;
+} Ahead;
+
 /* out[row] = keep + da[row] times the transposed weights, for `vectors` vectors of columns. The tape of the next step
-   is fetched meanwhile, a line with every few products: `ahead` is where to go on. */
+   is fetched meanwhile, a line with every few products, until all of it is there. */
 INLINE void transposed_product(int rows, int vectors, const float *da, int K, const float *w, float *out, int stride,
-                               const float **ahead) {
+                               Ahead *ahead) {
   vf acc[ROWS][COLUMNS];
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) acc[r][v] = load(out + (size_t)r * stride + v * VL);
   for (int quad = 0; quad < K; quad += 4) {
-    __builtin_prefetch(*ahead, 0, 2);
-    *ahead += LINE;
+    if (ahead->at < ahead->end) __builtin_prefetch(ahead->at, 0, 2), ahead->at += LINE;
     for (int u = quad; u < quad + 4; u++, w += COLUMNS * VL) {
       vf column[COLUMNS];
       for (int v = 0; v < vectors; v++) column[v] = load(w + v * VL);
@@ -58,7 +61,7 @@ INLINE void transposed_product(int rows, int vectors, const float *da, int K, co
 }
 
 INLINE void transposed_rows(int vectors, const float *da, int K, const float *w, float *out, int stride, int rows,
-                            const float **ahead) {
+                            Ahead *ahead) {
   for (; rows >= ROWS; rows -= ROWS, da += (size_t)ROWS * K, out += (size_t)ROWS * stride)
     transposed_product(ROWS, vectors, da, K, w, out, stride, ahead);
   switch (rows) {
@@ -161,7 +164,8 @@ void NAME(dense_backward)(const Layer *l, const Gradients *d, const float *trans
     }
     for (int s = 0; s < (l->k_per_sample ? samples : 1); s++)
       memcpy(k + (size_t)s * Hp, l->k + (l->k_per_sample ? at + s : (size_t)t) * H, sizeof(float) * H);
-    const float *tape = l->tape + at * 6 * Hp, *ahead = t ? tape - (size_t)B * 6 * Hp : tape;
+    const float *tape = l->tape + at * 6 * Hp, *before = t ? tape - (size_t)B * 6 * Hp : tape;
+    Ahead ahead = {before, before + (size_t)samples * 6 * Hp};
     float *rows = da + (size_t)held * K, *z_rows = z + (size_t)held * entries;
     float *dk_row = dk + (size_t)t * (l->k_per_sample ? (size_t)samples : 1) * Hp;
     for (int jb = 0; jb < blocks(l); jb++)

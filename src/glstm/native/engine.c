@@ -10,8 +10,6 @@
 #include "engine.h"
 #include "team.h"
 
-#define WIDEST 16 /* floats in the widest vector */
-
 #define DECLARE(M)                                                                                                  \
   size_t glstm_dense_weights_size##M(const Layer *);                                                                \
   void glstm_dense_pack##M(const Layer *, float *);                                                                 \
@@ -114,17 +112,30 @@ __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL
 
 static int allowed_threads(const Layer *l) {
 #ifdef _OPENMP
-  return l->threads < 1 || in_child ? 1 : l->threads;
+  return l->threads < 1 ? 1 : l->threads;
 #else
   (void)l;
   return 1;
 #endif
 }
 
-/* As many as there are shares of `step` samples. */
-static int useful_threads(const Layer *l, int step) {
+/* As many shares of `step` samples as there are threads to take them. A tape is laid out by shares, so their number does
+   not depend on who works on them: in a forked child one thread takes them all. */
+static int shares(const Layer *l, int step) {
   int most = (l->batch + step - 1) / step, threads = allowed_threads(l);
   return threads < most ? threads : (most < 1 ? 1 : most);
+}
+
+static int workers(int shares) { return in_child ? 1 : shares; }
+
+/* Threads that share the units of a few samples, whose weights pass through the cache at every step, and meet after each
+   step; 1 where there is less to do between two meetings than to meet. */
+int glstm_team_size(const Layer *l) {
+  enum { FEW = 6, WORTH_MEETING = 16384 };
+  int lanes = kernels()->lanes, blocks = (l->hidden + lanes - 1) / lanes, threads = workers(allowed_threads(l));
+  double products = 4.0 * l->hidden * (l->hidden + l->inputs) * l->batch;
+  if (l->batch < 1 || l->batch >= FEW * threads || products / threads <= WORTH_MEETING) return 1;
+  return threads < blocks ? threads : blocks;
 }
 
 static float *floats(size_t n) {
@@ -132,10 +143,7 @@ static float *floats(size_t n) {
   return posix_memalign(&p, 64, (n ? n : 1) * sizeof(float)) ? NULL : p;
 }
 
-/* A few samples, whose weights pass through the cache at every step: threads share the units, and wait for each other
-   after each step. Worth it when there is more to do between two meetings than to meet. */
-static int forward_by_team(const Kernels *use, const Layer *l, const float *panel, int threads) {
-  int blocks = padded(l->hidden, use->lanes) / use->lanes, most = threads < blocks ? threads : blocks;
+static int forward_by_team(const Kernels *use, const Layer *l, const float *panel, int most) {
   float *space = floats(use->dense_forward_space(l, l->batch, most));
   if (!space) return 1;
   Meeting meeting = {.arrived = 0};
@@ -154,20 +162,18 @@ static int forward_by_team(const Kernels *use, const Layer *l, const float *pane
 
 /* 0 when all is well, 1 when memory is short. */
 int glstm_dense_forward(const Layer *l) {
-  enum { FEW = 6, WORTH_MEETING = 16384 };
   const Kernels *use = kernels();
-  int threads = allowed_threads(l), failed = 0;
-  double products = 4.0 * l->hidden * (l->hidden + l->inputs) * l->batch;
+  int threads, failed = 0, team = glstm_team_size(l);
   float *panel = floats(use->dense_weights_size(l));
   if (!panel) return 1;
   use->dense_pack(l, panel);
-  if (threads > 1 && l->batch && l->batch < FEW * threads && products / threads > WORTH_MEETING) {
-    failed = forward_by_team(use, l, panel, threads);
+  if (team > 1) {
+    failed = forward_by_team(use, l, panel, team);
     free(panel);
     return failed;
   }
-  threads = useful_threads(l, 1);
-#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+  threads = shares(l, 1);
+#pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
   for (int index = 0; index < threads; index++) {
     Share s = share(l->batch, threads, index, 1);
     float *space = floats(use->dense_forward_space(l, s.samples, 1));
@@ -186,7 +192,7 @@ static void add_into(float *sum, const float *part, size_t n) {
 int glstm_dense_backward(const Layer *l, const Gradients *d) {
   const Kernels *use = kernels();
   int T = l->steps, B = l->batch, D = l->inputs, H = l->hidden, Hp = padded(H, use->lanes), lanes = use->lanes;
-  int threads = useful_threads(l, 1), with_x = d->dx != NULL, K = 1 + D + H, failed = 0;
+  int threads = shares(l, 1), with_x = d->dx != NULL, K = 1 + D + H, failed = 0;
   size_t dw_size = use->dense_weights_size(l);
   float *transposed = floats(use->dense_transposed_size(l, with_x));
   float **dw = calloc(threads, sizeof *dw), **dk = calloc(threads, sizeof *dk);
@@ -195,7 +201,7 @@ int glstm_dense_backward(const Layer *l, const Gradients *d) {
     return 1;
   }
   use->dense_pack_transposed(l, with_x, transposed);
-#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+#pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
   for (int index = 0; index < threads; index++) {
     Share s = share(B, threads, index, 1);
     float *space = floats(use->dense_backward_space(l, s.samples ? s.samples : 1, with_x));
@@ -233,7 +239,7 @@ int glstm_dense_backward(const Layer *l, const Gradients *d) {
 }
 
 /* Few samples run one by one with units in the lanes, many run together with samples in the lanes. */
-static int one_by_one(const Layer *l) { return !l->tape && l->batch < kernels()->lanes / 2; }
+int glstm_one_by_one(const Layer *l) { return !l->tape && l->batch < kernels()->lanes / 2; }
 
 /* Where thread number `index` has its part of the tape. */
 static float *tape_part(const Kernels *use, const Layer *l, const Schedule *plan, int threads, int index) {
@@ -244,7 +250,7 @@ static float *tape_part(const Kernels *use, const Layer *l, const Schedule *plan
 
 size_t glstm_sparse_tape_size(const Layer *l, const Schedule *plan) {
   const Kernels *use = kernels();
-  int threads = useful_threads(l, use->lanes);
+  int threads = shares(l, use->lanes);
   size_t size = 0;
   for (int i = 0; i < threads; i++) size += use->sparse_tape_size(l, plan, share(l->batch, threads, i, use->lanes).samples);
   return size;
@@ -252,8 +258,8 @@ size_t glstm_sparse_tape_size(const Layer *l, const Schedule *plan) {
 
 int glstm_sparse_forward(const Layer *l, const Schedule *plan) {
   const Kernels *use = kernels();
-  int single = one_by_one(l), threads = useful_threads(l, single ? 1 : use->lanes), failed = 0;
-#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+  int single = glstm_one_by_one(l), threads = shares(l, single ? 1 : use->lanes), failed = 0;
+#pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
   for (int index = 0; index < threads; index++) {
     Share s = share(l->batch, threads, index, single ? 1 : use->lanes);
     size_t size = single ? use->single_space(l, plan) : use->sparse_space(l, s.samples, plan->most_open);
@@ -269,11 +275,11 @@ int glstm_sparse_forward(const Layer *l, const Schedule *plan) {
 
 int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *plan) {
   const Kernels *use = kernels();
-  int threads = useful_threads(l, use->lanes), failed = 0;
+  int threads = shares(l, use->lanes), failed = 0;
   size_t H = l->hidden, D = l->inputs, in = 4 * H * D, own = in + 4 * H * H + 4 * H, all = own + (size_t)l->steps * H;
   float **sums = calloc(threads, sizeof *sums);
   if (!sums) return 1;
-#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(| : failed) if (threads > 1)
+#pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
   for (int index = 0; index < threads; index++) {
     Share s = share(l->batch, threads, index, use->lanes);
     float *space = floats(use->sparse_backward_space(l, s.samples, plan->most_open)), *sum = floats(all);

@@ -82,7 +82,7 @@ Schedule *glstm_schedule(const float *k, int32_t T, int32_t H) {
     size_t listed = count_spans(plan, k) + 1, ends = (size_t)plan->spans + 1;
     int32_t *spans = malloc(sizeof(int32_t) * 5 * ends), *units = malloc(sizeof(int32_t) * 6 * listed);
     plan->start = spans, plan->units = units;
-    failed = !spans || !units;
+    failed = !spans || !units || listed > INT32_MAX;
     if (!failed) {
       plan->offset = spans + ends, plan->slots_used = spans + 2 * ends;
       plan->leaving_offset = spans + 3 * ends, plan->arriving_offset = spans + 4 * ends;

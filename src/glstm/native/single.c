@@ -53,7 +53,8 @@ static const float last_lanes[2 * VL] = {
 
 /* What the frozen units and the bias contribute to the unit in a slot: four rows of weights times frozen_h. */
 static void sum_afresh(Seats *n, int slot, int j) {
-  int H = n->l->hidden, u = 0, size = H * H;
+  int H = n->l->hidden, u = 0;
+  size_t size = (size_t)H * H;
   const float *w = n->l->w_hh + (size_t)j * H, *b = n->l->b;
   vf a0 = splat(0), a1 = splat(0), a2 = splat(0), a3 = splat(0);
   for (; u + VL <= H; u += VL) {
@@ -66,7 +67,7 @@ static void sum_afresh(Seats *n, int slot, int j) {
     a0 += h * load(w), a1 += h * load(w + size), a2 += h * load(w + 2 * size), a3 += h * load(w + 3 * size);
   } else if (u < H) {
     float rest[5][VL] = {{0}};
-    for (int g = 0; g < 4; g++) memcpy(rest[g], w + (size_t)g * size, sizeof(float) * H);
+    for (int g = 0; g < 4; g++) memcpy(rest[g], w + g * size, sizeof(float) * H);
     memcpy(rest[4], n->frozen_h, sizeof(float) * H);
     vf h = load(rest[4]);
     a0 += h * load(rest[0]), a1 += h * load(rest[1]), a2 += h * load(rest[2]), a3 += h * load(rest[3]);
@@ -102,7 +103,7 @@ static void prepare(Seats *n, const Schedule *plan, int span) {
     int j = plan->arriving[q], slot = plan->arriving_slots[q];
     sum_afresh(n, slot, j);
     for (int g = 0; g < 4; g++)
-      for (int d = 0; d < D; d++) n->w_x[(d * 4 + g) * cap + slot] = l->w_ih[((size_t)g * H + j) * D + d];
+      for (int d = 0; d < D; d++) n->w_x[((size_t)d * 4 + g) * cap + slot] = l->w_ih[((size_t)g * H + j) * D + d];
     int seated = span > 1 ? plan->offset[span - 2] : 0, came = plan->arriving_offset[span ? span - 1 : 0];
     if (span > 1) connect(n, slot, j, plan->slots + seated, plan->units + seated, plan->offset[span - 1] - seated);
     connect(n, slot, j, plan->arriving_slots + came, plan->arriving + came, plan->arriving_offset[span + 1] - came);

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX__
+#ifdef __SSE__
 #include <immintrin.h>
 #endif
 
@@ -30,6 +30,11 @@ INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask
 
 /* pick: one lane of v, in all lanes. stream: store to a whole multiple of the vector's size what nobody reads soon, past
    the caches, so that the memory is not read first. */
+#ifdef __SSE__
+INLINE void stream_end(void) { _mm_sfence(); } /* before another thread may read what was streamed */
+#else
+INLINE void stream_end(void) {}
+#endif
 #if VL == 16 && defined __AVX512F__
 INLINE void stream(float *p, vf v) { _mm512_stream_ps(p, (__m512)v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }

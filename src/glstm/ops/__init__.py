@@ -49,12 +49,15 @@ def gated_lstm(
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(w_ih.dtype)  # the recurrence compounds rounding: it runs in the precision of its weights
     _check(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, backend)
+    if segment is not None and not (isinstance(segment, int) and segment >= 1):
+        raise ValueError(f"segment must be a number of steps, at least 1, or None for all at once, not {segment!r}")
     tensors = (x, w_ih, w_hh, b, k, k_h, h0, c0)
     wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     # An exported model is for inference. (Inside torch.compile, torch 2.11 says that it is exporting, too.)
     exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     taped = wanted and not exporting
-    if not (wanted or torch.compiler.is_compiling()) and _backend(backend, x, k_h) == "native":
+    watched = torch.compiler.is_compiling() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    if not (wanted or watched) and _backend(backend, x, k_h) == "native":
         # Straight to the engine: through torch's dispatcher a short call would take twice as long.
         h, h_n, c_n, c, _ = cpu.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped=False)
         return Output(h, h_n, c_n, c)

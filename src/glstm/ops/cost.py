@@ -23,6 +23,8 @@ class Shape:
     hidden: int
     lanes: int  # floats in a vector
     threads: int
+    team: int = 1  # threads that share the units of few samples, and meet after each step
+    one_by_one: bool = False  # few samples, each by itself with units in the lanes
 
     def most_in_a_thread(self, together: int) -> int:
         """How many groups of samples, `together` at a time, the busiest thread has."""
@@ -32,8 +34,8 @@ class Shape:
 
 def dense(shape: Shape, taped: bool) -> float:
     width = -(-shape.hidden // 16) * 16 * 16 / shape.lanes
-    if not taped and shape.batch < 6 * shape.threads:  # threads share the units and meet after each step
-        rows, width, meeting = shape.batch, width / shape.threads, 150 * (shape.threads > 1)
+    if shape.team > 1:
+        rows, width, meeting = shape.batch, width / shape.team, 150
     else:
         rows, meeting = shape.most_in_a_thread(1), 0
     products = (rows + 1) * width * (1 + shape.inputs + shape.hidden)  # one more: the weights pass by as well
@@ -43,7 +45,7 @@ def dense(shape: Shape, taped: bool) -> float:
 
 
 def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
-    if one_by_one(shape.batch, shape.lanes, taped):
+    if shape.one_by_one:
         sequences = shape.most_in_a_thread(1)
         return sequences * (46 * shape.steps + 6.5 * counts.in_vectors + 0.96 * counts.changes)
     vectors = shape.most_in_a_thread(shape.lanes)
@@ -53,8 +55,3 @@ def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
         return 1430 * shape.steps + vectors * each + 1.2 * products + 21 * counts.spans_squared
     each = 34 * counts.open + 1.08 * products + 3.2 * counts.changes
     return 84 * shape.steps + vectors * each + 2.1 * counts.spans_squared
-
-
-def one_by_one(batch: int, lanes: int, taped: bool) -> bool:
-    """Few samples run one by one with units in the lanes, many run together with samples in the lanes."""
-    return not taped and batch < lanes // 2

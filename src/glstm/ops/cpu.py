@@ -18,7 +18,6 @@ from torch import Tensor
 from glstm.ops import cost, memory
 
 WIDEST = 16  # floats in the widest vector
-LARGE = 2**18  # floats whose memory is worth keeping
 
 
 class Layer(ctypes.Structure):
@@ -66,14 +65,9 @@ def usable(x: Tensor, k_h: Tensor | None) -> bool:
 
 
 def tape_size(steps, batch, hidden):
-    """Room for the dense tape, and for the number of threads it was written by. A sparse tape fills only the front,
-    and what is not touched costs no memory."""
-    return steps * batch * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST) + 1
-
-
-def version_of(tensor: Tensor) -> int:
-    """Grows when the tensor is written to; one made in inference mode is not tracked, and its owner must not write."""
-    return 0 if tensor.is_inference() else tensor._version
+    """Room for the dense tape, and for how it was written: by how many threads, and whether sparse. A sparse tape fills
+    only the front, and what is not touched costs no memory."""
+    return steps * batch * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST) + 2
 
 
 class Plan:
@@ -84,7 +78,6 @@ class Plan:
         assert library is not None
         steps, hidden = k.shape
         self.free = library.glstm_schedule_free
-        self.version = version_of(k)
         self.pointer = c_void_p(library.glstm_schedule(k.data_ptr(), steps, hidden))
         if not self.pointer:
             raise MemoryError("the schedule of a gated LSTM does not fit into memory")
@@ -93,21 +86,6 @@ class Plan:
 
     def __del__(self):
         self.free(self.pointer)
-
-    def __deepcopy__(self, memo) -> None:
-        """A copy of the table makes its own plan: two owners would free one schedule."""
-
-    def __reduce__(self):
-        return type(None), ()
-
-
-def plan_for(k: Tensor) -> Plan:
-    """The table's plan. It stays with the tensor: a layer that keeps its table in evaluation keeps its plan too."""
-    plan = getattr(k, "glstm_plan", None)
-    if plan is None or plan.version != version_of(k):
-        plan = Plan(k)
-        k.glstm_plan = plan  # pyright: ignore[reportAttributeAccessIssue]
-    return plan
 
 
 _forced: list[str] = []  # 'dense' or 'sparse'
@@ -131,12 +109,15 @@ def sparse_plan(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool
     steps, batch, inputs = x_shape
     if k.dim() == 3 or everything or steps == 0 or batch == 0 or _forced[-1:] == ["dense"]:
         return None
-    plan = plan_for(k)
+    plan = Plan(k)
     if _forced:
         return plan
     library = engine()
     assert library is not None
-    shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads))
+    layer = Layer(steps, batch, inputs, k.shape[1], threads=max(1, threads))
+    team = 1 if taped else library.glstm_team_size(byref(layer))
+    one_by_one = not taped and bool(library.glstm_one_by_one(byref(layer)))
+    shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team, one_by_one)
     return plan if cost.sparse(shape, taped, plan.counts) < cost.dense(shape, taped) else None
 
 
@@ -155,8 +136,8 @@ def _layer(x, w_ih, w_hh, b, k, h0, c0, outputs, tape, candidate, threads: int) 
 def everything(steps: int, batch: int, hidden: int) -> Tensor:
     """Room for what every unit has at every step."""
     floats = steps * batch * hidden
-    if floats < LARGE:
-        return torch.empty(steps, batch, hidden)
+    if floats < memory.LARGE:
+        return torch.empty(steps, batch, hidden, dtype=torch.float32, device="cpu")
     return memory.borrow(floats).view(steps, batch, hidden)
 
 
@@ -173,10 +154,10 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool,
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = memory.borrow(tape_size(steps, batch, hidden)) if taped else None
     threads = torch.get_num_threads()
-    if tape is not None:
-        tape[-1] = threads
     layer = _layer(x, w_ih, w_hh, b, k, h0, c0, (h, h_n, c_n, c), tape, candidate, threads)
     plan = _taped_plan(library, layer, sparse_plan(x.shape, k, cells, taped, threads), tape)
+    if tape is not None:
+        tape[-2:] = torch.tensor((threads, plan is not None))
     failed = (
         library.glstm_dense_forward(byref(layer))
         if plan is None
@@ -192,7 +173,7 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, cells: b
     assert library is not None
     x, w_ih, w_hh, k, h0, dh_n, dc_n = (tensor.contiguous() for tensor in (x, w_ih, w_hh, k, h0, dh_n, dc_n))
     dh, dc = (None if tensor is None else tensor.contiguous() for tensor in (dh, dc))
-    layer = _layer(x, w_ih, w_hh, None, k, h0, None, (None,) * 4, tape, candidate, int(tape[-1]))
+    layer = _layer(x, w_ih, w_hh, None, k, h0, None, (None,) * 4, tape, candidate, int(tape[-2]))
     found = {
         "dx": torch.empty_like(x) if need_x else None,
         "dw_ih": torch.empty_like(w_ih),
@@ -203,7 +184,7 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, cells: b
         "dc0": torch.empty_like(h0),
     }
     gradients = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, *found.values())))
-    plan = _taped_plan(library, layer, sparse_plan(x.shape, k, cells, True, layer.threads), tape)
+    plan = Plan(k) if tape[-1] else None
     failed = (
         library.glstm_dense_backward(byref(layer), byref(gradients))
         if plan is None

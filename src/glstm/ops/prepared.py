@@ -37,9 +37,10 @@ class Prepared:
         hidden = k.shape[1]
         self.shape = torch.Size(shape)
         self.output_shape = (steps, batch, hidden)
-        self.zeros = torch.zeros(1, batch, hidden)
-        self.pointers = [tensor.data_ptr() for tensor in tensors]
-        weights, gate = self.pointers[: -len(gate_then) or None], self.pointers[len(tensors) - len(gate_then) :]
+        self.zeros = torch.zeros(1, batch, hidden, dtype=torch.float32, device="cpu")
+        self.places = [_place(tensor) for tensor in tensors]
+        pointers = [tensor.data_ptr() for tensor in tensors]
+        weights, gate = pointers[: len(tensors) - len(gate_then)], pointers[len(tensors) - len(gate_then) :]
         w_ih, w_hh, *biases = weights
         plan = cpu.sparse_plan(shape, k, everything=False, taped=False, threads=torch.get_num_threads())
         self.structure = _Prepared(
@@ -60,11 +61,12 @@ class Prepared:
 
     def run(self, x: Tensor, hx: tuple[Tensor, Tensor] | None, tensors: Sequence[Tensor], sequence: bool):
         """All h or None, final h, final c (1, B, H); None where something is not as it was when this was prepared."""
-        if x.shape != self.shape or not _plain(x) or [tensor.data_ptr() for tensor in tensors] != self.pointers:
+        if x.shape != self.shape or not _plain(x) or [_place(tensor) for tensor in tensors] != self.places:
             return None
-        if hx is None:
-            h0 = c0 = self.zeros
-        else:
+        h0 = c0 = self.zeros
+        if hx is not None:
+            if not (isinstance(hx, tuple) and len(hx) == 2 and all(isinstance(state, Tensor) for state in hx)):
+                return None  # whoever looks everything up says what is wrong with it
             h0, c0 = hx
             if not (h0.shape == c0.shape == self.zeros.shape and _plain(h0) and _plain(c0)):
                 return None
@@ -88,3 +90,8 @@ class Prepared:
 
 def _plain(tensor: Tensor) -> bool:
     return tensor.dtype is torch.float32 and tensor.is_cpu and tensor.is_contiguous()
+
+
+def _place(tensor: Tensor) -> tuple:
+    """Another view of the same memory is another tensor."""
+    return tensor.data_ptr(), tensor.numel(), tensor.dtype, tensor.is_contiguous()

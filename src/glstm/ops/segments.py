@@ -32,8 +32,7 @@ class Segmented(torch.autograd.Function):
         ctx.save_for_backward(*tensors, *(state for pair in states[1:-1] for state in pair))
         ctx.settings = backward_op, forward_op, segment, options
         ctx.set_materialize_grads(False)
-        h_n, c_n = (state.clone() for state in states[-1]) if len(states) == 1 else states[-1]
-        return h, h_n, c_n, c
+        return h, *states[-1], c
 
     @staticmethod
     @once_differentiable
