@@ -41,7 +41,12 @@ def test_time_goes_on_where_float32_would_stop_counting():
 
 def test_a_bidirectional_layer_cannot_be_streamed():
     with pytest.raises(ValueError, match="reads a sequence from both ends"):
-        next(stream(LSTM(1, 4, bidirectional=True), [torch.randn(3, 1)]))
+        stream(LSTM(1, 4, bidirectional=True), [torch.randn(3, 1)])
+
+
+def test_a_forgotten_split_is_noticed():
+    with pytest.raises(ValueError, match="pieces must be several tensors"):
+        stream(LSTM(1, 4), torch.randn(3, 2, 1))
 
 
 @pytest.mark.parametrize("per_sample", [False, True])

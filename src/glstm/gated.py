@@ -31,8 +31,6 @@ class GatedLSTM(nn.Module):
     training then keeps the state only every so many steps, for one more forward pass and far less memory.
     """
 
-    segment: int | None = None
-
     def __init__(
         self,
         input_size: int,
@@ -52,7 +50,7 @@ class GatedLSTM(nn.Module):
         backend: str = "auto",
     ):
         super().__init__()
-        _check_options(input_size, hidden_size, num_layers, dropout, proj_size, threshold, candidate, backend)
+        _check_options(input_size, hidden_size, num_layers, dropout, proj_size, candidate, backend)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -62,7 +60,8 @@ class GatedLSTM(nn.Module):
         self.bidirectional = bidirectional
         self.proj_size = proj_size
         self.gate = gate
-        self.threshold = float(threshold)
+        self.threshold = threshold
+        self.segment = None
         self.candidate = candidate
         self.backend = backend
 
@@ -89,6 +88,26 @@ class GatedLSTM(nn.Module):
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...  # weights and gate values have names made at run time
+
+    @property
+    def threshold(self) -> float:
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, value: float) -> None:
+        if not isinstance(value, int | float) or not 0 <= value < 1:
+            raise ValueError(f"threshold must be at least 0 and below 1, not {value!r}")
+        self._threshold = float(value)
+
+    @property
+    def segment(self) -> int | None:
+        return self._segment
+
+    @segment.setter
+    def segment(self, value: int | None) -> None:
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise ValueError(f"segment must be a number of steps, at least 1, or None for all at once, not {value!r}")
+        self._segment = value
 
     @property
     def num_directions(self) -> int:
@@ -291,8 +310,10 @@ class GatedLSTM(nn.Module):
 
     def _run_in_pieces(self, x: Tensor, h: Tensor, c: Tensor, times: Tensor, valid: Tensor | None, sequence: bool):
         """In evaluation, a table of openness that would be very large is made and used piece by piece."""
+        if self.bidirectional or self._recording():
+            return self._run(x, h, c, times, valid, sequence)
         steps = max(1, LARGEST_TABLE * len(times) // max(1, times.numel() * self.hidden_size))
-        if self.bidirectional or self._recording() or len(x) <= steps:
+        if len(x) <= steps:
             return self._run(x, h, c, times, valid, sequence)
         outputs = []
         for part in (slice(start, start + steps) for start in range(0, len(x), steps)):
@@ -347,6 +368,7 @@ class GatedLSTM(nn.Module):
             "threshold": 0.0,
             "candidate": "tanh",
             "backend": "auto",
+            "segment": None,
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
         return ", ".join(parts)
@@ -356,7 +378,7 @@ def _side_by_side(outputs: list[Tensor]) -> Tensor:
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
 
 
-def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, threshold, candidate, backend) -> None:
+def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, candidate, backend) -> None:
     for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, not {size!r}")
@@ -369,8 +391,6 @@ def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, thre
             f"proj_size must be 0, not {proj_size!r}: a gate freezes unit by unit, and a projected output mixes "
             "open and frozen units, so no output could be frozen"
         )
-    if not 0 <= threshold < 1:
-        raise ValueError(f"threshold must be at least 0 and below 1, not {threshold!r}")
     if candidate not in CANDIDATES:
         raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
     if backend not in BACKENDS:

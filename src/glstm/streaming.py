@@ -18,6 +18,12 @@ def stream(
     """
     if layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so it cannot be fed piece by piece")
+    if isinstance(pieces, Tensor):
+        raise ValueError("pieces must be several tensors, such as x.split(100), not the whole sequence as one")
+    return _feed(layer, pieces, hx, start, sequence)
+
+
+def _feed(layer: GatedLSTM, pieces: Iterable[Tensor], hx: State | None, start: float, sequence: bool):
     steps_before = 0
     for piece in pieces:
         axis = 1 if layer.batch_first and piece.dim() == 3 else 0

@@ -217,7 +217,7 @@ def test_autocast_keeps_the_precision_of_the_weights(gated_lstm):
         ({"c0": torch.zeros(2, 2, dtype=torch.float64)}, r"c0 is torch.float64 on cpu but x is torch.float32"),
         ({"x": torch.zeros(3, 2, 2, dtype=torch.float8_e4m3fn)}, "not in torch.float8_e4m3fn"),
         ({"candidate": "relu"}, "candidate must be one of tanh, sigmoid"),
-        ({"backend": "warp"}, "backend must be one of auto, native, reference"),
+        ({"backend": "warp"}, "backend must be one of auto, native, cuda, reference"),
     ],
 )
 def test_bad_input_is_named(change, message):

@@ -81,10 +81,18 @@ def test_without_gradients_segments_are_ignored(monkeypatch):
 
 @pytest.mark.parametrize("segment", [0, -1, 2.5])
 def test_a_segment_is_a_number_of_steps(segment):
-    layer = LSTM(2, 5)
-    layer.segment = segment
     with pytest.raises(ValueError, match="segment must be a number of steps"):
-        layer(torch.randn(10, 2, 2))
+        LSTM(2, 5).segment = segment
+    tensors = operands(5, 2, 2, 3, False, torch.float32)
+    with pytest.raises(ValueError, match="segment must be a number of steps"):
+        gated_lstm(*tensors, segment=segment)
+
+
+def test_second_derivatives_do_not_go_through_segments():
+    layer, x = LSTM(2, 5), torch.randn(10, 2, 2, requires_grad=True)
+    layer.segment = 3
+    with pytest.raises(NotImplementedError, match="second derivatives do not go through segments"):
+        torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
 
 
 @pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")

@@ -9,6 +9,7 @@ import torch
 
 Call = Callable[[], object]
 SETTLE = 0.02  # seconds in which the threads of the one before fall asleep
+WARMING = 0.1  # seconds: a call that takes longer warms up by itself
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,11 @@ def race(contenders: dict[str, Callable[[int], Call]], threads: Iterable[int], s
             torch.set_num_threads(count)
             calls = {name: make(count) for name, make in contenders.items()}
             times: dict[str, list[float]] = {name: [] for name in calls}
-            for _ in range(5):
+            for number in range(5):
                 for name, call in calls.items():
                     time.sleep(SETTLE)
-                    call()
+                    if number == 0 or max(times[name]) < WARMING:
+                        call()
                     times[name] += turn(call, seconds / 5)
             for name, found in times.items():
                 timing = Timing(median(found), count, len(found))

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glstm.ops import cpu, reference, reference_backward
+from glstm.ops import cpu, gpu, reference, reference_backward
 from glstm.ops.segments import Segmented
 
-BACKENDS = ("auto", "native", "reference")
+BACKENDS = ("auto", "native", "cuda", "reference")
 CANDIDATES = tuple(reference.CANDIDATES)
 
 
@@ -45,6 +45,9 @@ def gated_lstm(
     and has no gradient; k = 1 everywhere is `torch.nn.LSTM`. With `k_h`, k drives the cell alone and
     `k_h` the output. `sequence=False` leaves out all h, `cells=True` adds all c. With `segment`, training
     keeps the state only every so many steps and computes what lies between again.
+
+    A population: weights, biases, k, h0 and c0 (and x, unless all read the same) may have a leading model axis M, and
+    so has then what is returned. On CUDA all models run side by side.
     """
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(w_ih.dtype)  # the recurrence compounds rounding: it runs in the precision of its weights
@@ -57,50 +60,94 @@ def gated_lstm(
     exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     taped = wanted and not exporting
     watched = torch.compiler.is_compiling() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-    if not (wanted or watched) and _backend(backend, x, k_h) == "native":
+    chosen = "watched" if watched else _backend(backend, x, k_h, w_hh.shape[-1])
+    if w_hh.dim() == 3 and (x.device.type != "cuda" if watched else chosen != "cuda"):
+        return _one_by_one(tensors, candidate, sequence, cells, backend, segment)
+    if not wanted and chosen in ("native", "cuda"):
         # Straight to the engine: through torch's dispatcher a short call would take twice as long.
-        h, h_n, c_n, c, _ = cpu.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped=False)
+        engine = gpu if chosen == "cuda" else cpu
+        h, h_n, c_n, c, _ = engine.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped=False)
         return Output(h, h_n, c_n, c)
-    if taped and segment and segment < len(x):
+    if taped and segment and segment < x.shape[-3]:
+        if w_hh.dim() == 3:
+            raise ValueError(
+                "segment and a model axis do not go together: train the models one by one, or in one piece"
+            )
         return Output(*Segmented.apply(_forward, _backward, segment, (candidate, sequence, cells, backend), *tensors))
     h, h_n, c_n, c, _ = _forward(*tensors, candidate, sequence, cells, taped, backend)
     return Output(h if sequence else None, h_n, c_n, c if cells else None)
 
 
-def _backend(asked: str, x: Tensor, k_h: Tensor | None) -> str:
+def _one_by_one(tensors, candidate: str, sequence: bool, cells: bool, backend: str, segment: int | None) -> Output:
+    """A population where nothing runs models side by side."""
+    x, w_ih, w_hh, b, k, k_h, h0, c0 = tensors
+    outputs = [
+        gated_lstm(
+            x if x.dim() == 3 else x[m],
+            w_ih[m],
+            w_hh[m],
+            None if b is None else b[m],
+            k[m],
+            h0[m],
+            c0[m],
+            k_h=None if k_h is None else k_h[m],
+            candidate=candidate,
+            sequence=sequence,
+            cells=cells,
+            backend=backend,
+            segment=segment,
+        )
+        for m in range(len(w_hh))
+    ]
+    h, h_n, c_n, c = (None if parts[0] is None else torch.stack(parts) for parts in zip(*outputs))
+    assert h_n is not None
+    assert c_n is not None
+    return Output(h, h_n, c_n, c)
+
+
+def _backend(asked: str, x: Tensor, k_h: Tensor | None, hidden: int) -> str:
     """The backend to use: the quickest there is for these tensors, or the one asked for."""
     match asked:
         case "auto":
-            return "native" if cpu.usable(x, k_h) else "reference"
+            return "cuda" if gpu.usable(x, k_h, hidden) else "native" if cpu.usable(x, k_h) else "reference"
         case "native" if not cpu.usable(x, k_h):
             raise ValueError(
                 f"the native backend computes float32 on the CPU with one table k, not {x.dtype} on {x.device}"
                 f"{' with two tables' if k_h is not None else ''}; {cpu.status()}"
+            )
+        case "cuda" if not gpu.usable(x, k_h, hidden):
+            raise ValueError(
+                f"the cuda backend computes float32, bfloat16 or float16 on an NVIDIA device, at least one step and "
+                f"sample and up to {gpu.LARGEST} units, with one table k: not {hidden} units in {x.dtype} on {x.device}"
+                f" of shape {tuple(x.shape)}{' with two tables' if k_h is not None else ''}"
             )
         case _:
             return asked
 
 
 def _check(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate: str, backend: str) -> None:
-    if x.dim() != 3:
-        raise ValueError(f"x must be (T, B, D), but has shape {tuple(x.shape)}")
-    steps, batch, inputs = x.shape
+    models = tuple(w_hh.shape[:1]) if w_hh.dim() == 3 else ()
+    if x.dim() != 3 and not (models and x.dim() == 4 and x.shape[:1] == models):
+        raise ValueError(
+            f"x must be (T, B, D){', or one for each model' if models else ''}, but has shape {tuple(x.shape)}"
+        )
+    steps, batch, inputs = x.shape[-3:]
     hidden = w_hh.shape[-1]
     expected = {
-        "w_ih": (w_ih, (4 * hidden, inputs)),
-        "w_hh": (w_hh, (4 * hidden, hidden)),
-        "b": (b, (4 * hidden,)),
-        "h0": (h0, (batch, hidden)),
-        "c0": (c0, (batch, hidden)),
+        "w_ih": (w_ih, (*models, 4 * hidden, inputs)),
+        "w_hh": (w_hh, (*models, 4 * hidden, hidden)),
+        "b": (b, (*models, 4 * hidden)),
+        "h0": (h0, (*models, batch, hidden)),
+        "c0": (c0, (*models, batch, hidden)),
     }
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
             raise ValueError(f"{name} must have shape {shape} here, but has {tuple(tensor.shape)}")
     for name, table in (("k", k), ("k_h", k_h)):
-        if table is not None and table.shape not in ((steps, hidden), (steps, batch, hidden)):
+        shared, own = (*models, steps, hidden), (*models, steps, batch, hidden)
+        if table is not None and table.shape not in (shared, own):
             raise ValueError(
-                f"{name} must be (T, H) = {(steps, hidden)} or (T, B, H) = {(steps, batch, hidden)}, "
-                f"but has shape {tuple(table.shape)}"
+                f"{name} must be (T, H) = {shared} or (T, B, H) = {own}, but has shape {tuple(table.shape)}"
             )
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         raise TypeError(f"gated_lstm computes in float16, bfloat16, float32 or float64, not in {x.dtype}")
@@ -134,9 +181,11 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """All h, final h, final c, all c, tape; what was not asked for has length 0."""
     nothing = x.new_empty(0)
-    match _backend(backend, x, k_h):
+    match _backend(backend, x, k_h, w_hh.shape[-1]):
         case "native":
             h, h_n, c_n, c, tape = cpu.forward(x, w_ih, w_hh, b, k_c, h0, c0, candidate, sequence, cells, taped)
+        case "cuda":
+            h, h_n, c_n, c, tape = gpu.forward(x, w_ih, w_hh, b, k_c, h0, c0, candidate, sequence, cells, taped)
         case _:
             with torch.autocast(x.device.type, enabled=False):
                 h, c, gates = reference.forward(x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
@@ -153,20 +202,27 @@ def _forward(
 
 @_forward.register_fake
 def _(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate, sequence, cells, taped, backend):
-    steps, batch, _ = x.shape
-    hidden = w_hh.shape[1]
-    everything = (steps, batch, hidden)
+    everything = (*w_hh.shape[:-2], *x.shape[-3:-1], w_hh.shape[-1])
     return (
         x.new_empty(everything if sequence else 0),
-        x.new_empty(batch, hidden),
-        x.new_empty(batch, hidden),
+        torch.empty_like(h0),
+        torch.empty_like(h0),
         x.new_empty(everything if cells else 0),
-        x.new_empty(_tape_shape(_backend(backend, x, k_h), steps, batch, hidden) if taped else 0),
+        _empty_tape(_backend(backend, x, k_h, w_hh.shape[-1]), x, w_hh) if taped else x.new_empty(0),
     )
 
 
-def _tape_shape(backend: str, steps, batch, hidden):
-    return cpu.tape_size(steps, batch, hidden) if backend == "native" else (steps, batch, 6 * hidden)
+def _empty_tape(backend: str, x: Tensor, w_hh: Tensor) -> Tensor:
+    steps, batch, hidden = *x.shape[-3:-1], w_hh.shape[-1]
+    match backend:
+        case "native":
+            return x.new_empty(cpu.tape_size(steps, batch, hidden))
+        case "cuda":
+            models = w_hh.shape[0] if w_hh.dim() == 3 else 1
+            sizes = gpu.tape_parts(models, steps, batch, hidden, gpu.exact_for(x.dtype))
+            return x.new_empty(sum(sizes), dtype=torch.float32)
+        case _:
+            return x.new_empty(steps, batch, 6 * hidden)
 
 
 @torch.library.custom_op("glstm::gated_lstm_backward", mutates_args=())
@@ -189,15 +245,18 @@ def _backward(
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, w_ih, w_hh, b, k_c, k_h, h0, c0; what is not needed, or is not there, has length 0."""
-    state = (x.shape[1], w_hh.shape[1])
-    dh_n = x.new_zeros(state) if dh_n is None else dh_n.clone()
-    dc_n = x.new_zeros(state) if dc_n is None else dc_n.clone()
+    dh_n = torch.zeros_like(h0) if dh_n is None else dh_n.clone()
+    dc_n = torch.zeros_like(h0) if dc_n is None else dc_n.clone()
     nothing = x.new_empty(0)
-    match _backend(backend, x, k_h):
-        case "native":
-            dx, dw_ih, dw_hh, db, dk_c, dh0, dc0 = cpu.backward(
-                dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, h0, tape, candidate, cells, need_x, need_h0
-            )
+    match _backend(backend, x, k_h, w_hh.shape[-1]):
+        case "native" | "cuda" as engine:
+            if engine == "cuda":
+                found = gpu.backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, tape, candidate, need_x, need_h0)
+            else:
+                found = cpu.backward(
+                    dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, h0, tape, candidate, cells, need_x, need_h0
+                )
+            dx, dw_ih, dw_hh, db, dk_c, dh0, dc0 = found
             return (
                 nothing if dx is None else dx, dw_ih, dw_hh, db, dk_c, nothing.clone(),
                 nothing.clone() if dh0 is None else dh0, dc0,
@@ -214,17 +273,16 @@ def _backward(
 
 @_backward.register_fake
 def _(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, k_h, h0, tape, candidate, cells, need_x, need_h0, backend):
-    state = (x.shape[1], w_hh.shape[1])
     dk_h = x.new_empty(0) if k_h is None else torch.empty_like(k_h)
     return (
         torch.empty_like(x) if need_x else x.new_empty(0),
         torch.empty_like(w_ih),
         torch.empty_like(w_hh),
-        x.new_empty(w_hh.shape[0]),
+        w_hh.new_empty(w_hh.shape[:-1]),
         torch.empty_like(k_c),
         dk_h,
-        x.new_empty(state if need_h0 else 0),
-        x.new_empty(state),
+        torch.empty_like(h0) if need_h0 else x.new_empty(0),
+        torch.empty_like(h0),
     )
 
 
@@ -240,6 +298,8 @@ def _differentiate(ctx, dh, dh_n, dc_n, dc, _):
     need_x, need_h0 = ctx.needs_input_grad[0], ctx.needs_input_grad[6]
     dh, dc = dh if ctx.sequence else None, dc if ctx.cells else None
     if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate these gradients again
+        if w_hh.dim() == 3:
+            raise NotImplementedError("second derivatives are there for one model at a time, not along a model axis")
         gradients = reference_backward.backward_by_autograd((dh, dh_n, dc_n, dc), tensors, ctx.candidate)
     else:
         gradients = _backward(

@@ -6,7 +6,6 @@ Memory is then one segment's tape instead of the whole sequence's; the price is 
 from collections.abc import Callable
 
 import torch
-from torch.autograd.function import once_differentiable
 
 
 class Segmented(torch.autograd.Function):
@@ -35,8 +34,9 @@ class Segmented(torch.autograd.Function):
         return h, *states[-1], c
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
+        if torch.is_grad_enabled():
+            raise NotImplementedError("second derivatives do not go through segments: set segment to None for them")
         dh, dh_n, dc_n, dc = gradients
         backward_op, forward_op, segment, (candidate, _, cells, backend) = ctx.settings
         x, w_ih, w_hh, b, k_c, k_h, h0, c0, *between = ctx.saved_tensors

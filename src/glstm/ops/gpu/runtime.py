@@ -1,0 +1,146 @@
+"""CUDA C++ at run time: NVRTC compiles a kernel for the device that is there, the driver launches it on torch's stream.
+
+Both are libraries that every CUDA build of torch brings along, called with ctypes: no compiler, no build step, and the
+same launch works inside a CUDA graph. A kernel is compiled once for each set of constants, and kept on disk.
+"""
+
+import ctypes
+import hashlib
+import os
+import sys
+from contextlib import suppress
+from ctypes import byref, c_char_p, c_int, c_longlong, c_size_t, c_void_p
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from glstm.errors import UserError
+from glstm.storage import write_atomically
+
+
+class CudaError(RuntimeError):
+    pass
+
+
+@cache
+def compiler() -> ctypes.CDLL | None:
+    """NVRTC, or None where it is not: beside torch, in a package of its own, or on the system's path."""
+    major = (torch.version.cuda or "13").split(".")[0]
+    folders = [Path(path) / "nvidia" for path in sys.path if path]
+    found = [str(path) for folder in folders if folder.is_dir() for path in folder.glob("*/lib/libnvrtc.so.*")]
+    for name in (f"libnvrtc.so.{major}", *sorted(found, reverse=True)):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def compile_kernels(source: str, architecture: str, constants: dict[str, int]) -> bytes:
+    """Machine code for an architecture such as sm_90; needs no device."""
+    library = compiler()
+    if library is None:
+        raise CudaError("NVRTC, CUDA's run-time compiler, was not found; every CUDA build of torch brings it along")
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-default-device"]
+    options += [f"-D{name}={int(value)}" for name, value in constants.items()]
+    program = c_void_p()
+    library.nvrtcCreateProgram(byref(program), source.encode(), b"scan.cu", 0, None, None)
+    encoded = [option.encode() for option in options]
+    failed = library.nvrtcCompileProgram(program, len(encoded), (c_char_p * len(encoded))(*encoded))
+    if failed:
+        raise CudaError(f"a kernel does not compile for {architecture}:\n{_text(library, program)}")
+    size = c_size_t()
+    library.nvrtcGetCUBINSize(program, byref(size))
+    code = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetCUBIN(program, code)
+    library.nvrtcDestroyProgram(byref(program))
+    return code.raw
+
+
+def _text(library: ctypes.CDLL, program: c_void_p) -> str:
+    size = c_size_t()
+    library.nvrtcGetProgramLogSize(program, byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetProgramLog(program, log)
+    return log.value.decode(errors="replace")
+
+
+def _kept(source: str, architecture: str, constants: dict[str, int]) -> bytes:
+    """Compiled now, or by an earlier process: half a second, or nothing."""
+    version, library = (c_int(), c_int()), compiler()
+    if library is not None:
+        library.nvrtcVersion(byref(version[0]), byref(version[1]))
+    identity = (source, architecture, sorted(constants.items()), [part.value for part in version])
+    key = hashlib.sha256(repr(identity).encode()).hexdigest()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glstm" / "kernels"
+    path = home / f"{key}.cubin"
+    if path.is_file():
+        return path.read_bytes()
+    code = compile_kernels(source, architecture, constants)
+    with suppress(UserError):  # a home that cannot be written to only costs the half second again
+        write_atomically(path, code)
+    return code
+
+
+class Kernels:
+    """The kernels of one source with one set of constants, on any device: `kernels.launch("forward", ...)`."""
+
+    def __init__(self, source: str, constants: dict[str, int]):
+        self.source, self.constants = source, constants
+        self.functions: dict[tuple[int, str], c_void_p] = {}
+        self.modules: dict[int, c_void_p] = {}
+
+    def function(self, device: torch.device, name: str, shared_bytes: int) -> c_void_p:
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        known = self.functions.get((index, name))
+        if known is not None:
+            return known
+        if index not in self.modules:
+            major, minor = torch.cuda.get_device_capability(index)
+            code, module = _kept(self.source, f"sm_{major}{minor}", self.constants), c_void_p()
+            _check(driver().cuModuleLoadData(byref(module), code), "load a kernel")
+            self.modules[index] = module
+        function = c_void_p()
+        _check(driver().cuModuleGetFunction(byref(function), self.modules[index], name.encode()), f"find {name}")
+        if shared_bytes > 48 * 1024:
+            most_dynamic_shared = 8
+            _check(driver().cuFuncSetAttribute(function, most_dynamic_shared, shared_bytes), "get shared memory")
+        self.functions[index, name] = function
+        return function
+
+    def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0) -> None:
+        """On the current stream of the first tensor's device. Whole numbers are 32-bit; a Long is 64-bit."""
+        device = next(argument.device for argument in arguments if isinstance(argument, Tensor))
+        with torch.cuda.device(device):
+            function = self.function(device, name, shared_bytes)
+            values = [_as_argument(argument) for argument in arguments]
+            pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+            stream = c_void_p(torch.cuda.current_stream(device).cuda_stream)
+            _check(
+                driver().cuLaunchKernel(function, *blocks, 1, threads, 1, 1, shared_bytes, stream, pointers, None),
+                f"launch {name}",
+            )
+
+
+class Long(int):
+    """A whole number that the kernel takes as 64 bits."""
+
+
+def _as_argument(value):
+    if value is None or isinstance(value, Tensor):
+        return c_void_p(None if value is None else value.data_ptr())
+    return c_longlong(value) if isinstance(value, Long) else c_int(value)
+
+
+def _check(failed: int, what: str) -> None:
+    if failed:
+        text = c_char_p()
+        driver().cuGetErrorString(failed, byref(text))
+        raise CudaError(f"CUDA could not {what}: {(text.value or b'unknown error').decode()}")
