@@ -7,10 +7,11 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from glstm.bench import choice, cpu
+from glstm.bench import choice, cpu, gpu
 from glstm.bench.peers import onnx_lstm, onnx_session
 from glstm.bench.race import race
 from glstm.cli.main import app
+from glstm.errors import UserError
 
 TINY = {"steps": 12, "hidden": 5}
 
@@ -87,3 +88,15 @@ def test_the_choice_is_measured(monkeypatch):
     result = CliRunner().invoke(app, ["bench", "choice", "--seconds", "0.01", "--all"])
     assert result.exit_code == 0, result.output
     assert "choices" in result.output
+
+
+def test_the_gpu_benchmark_says_where_it_can_run(tmp_path, monkeypatch):
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="needs a CUDA device"):
+            app(["bench", "gpu"], standalone_mode=False)
+        return
+    monkeypatch.setattr(gpu, "CASES", (gpu.Case(8, 4, steps=12), gpu.Case(8, 4, steps=12, models=2)))
+    out = tmp_path / "gpu.json"
+    result = CliRunner().invoke(app, ["bench", "gpu", "--runs", "3", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert [row["models"] for row in json.loads(out.read_text())["results"]] == [0, 2]

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from glstm.errors import UserError
+
 app = typer.Typer(no_args_is_help=True, help="Speed beside torch's LSTM, ONNX Runtime and a plain loop, as ratios.")
 
 
@@ -56,6 +58,45 @@ def cpu(
     if picture is not None and curve:
         save(draw(curve), picture)
         console.print(f"drawn in {picture}")
+
+
+@app.command()
+def gpu(
+    runs: Annotated[int, typer.Option(min=3, help="Of each; the median counts.")] = 15,
+    eager: Annotated[bool, typer.Option(help="Also the eager loop, which takes a while.")] = True,
+    out: Annotated[Path, typer.Option(help="Where to write the figures, as JSON.")] = Path("runs/bench/gpu.json"),
+) -> None:
+    """The CUDA engine: forward and backward with all gradients, beside cuDNN's LSTM, which has no gates."""
+    import torch
+
+    from glstm.bench import gpu as bench
+    from glstm.bench.machine import describe
+    from glstm.storage import make_folder, write_json
+
+    if not torch.cuda.is_available():
+        raise UserError("this benchmark needs a CUDA device, and torch sees none here")
+    make_folder(out.parent)
+    console = Console()
+    with progress_bar(console) as progress:
+        task = progress.add_task("", total=len(bench.CASES))
+        results = []
+        for case in bench.CASES:
+            progress.update(task, description=str(case))
+            results.append(bench.measure(case, runs, eager))
+            progress.advance(task)
+    rows = Table("case", "glstm", "as a graph", "cuDNN", "eager loop", "ratio", "asked", "us a step", "with tape")
+    for column in rows.columns[1:]:
+        column.justify = "right"
+    for result in results:
+        seconds, step = result["seconds"], result["microseconds_a_step"]
+        names = (bench.OURS, bench.GRAPH, bench.CUDNN, bench.EAGER)
+        cells = [f"{1e3 * seconds[name]:.3g} ms" if name in seconds else "" for name in names]
+        ratio = f"{result['ratios'][bench.CUDNN]:.1f}" if bench.CUDNN in result["ratios"] else ""
+        asked = "" if result["asked"] is None else f"{result['asked']:g}"
+        rows.add_row(result["name"], *cells, ratio, asked, f"{step['forward']:.2f}", f"{step['forward with tape']:.2f}")
+    console.print(rows)
+    write_json(out, {**describe(), "device": torch.cuda.get_device_name(), "results": results})
+    console.print(f"written to {out}")
 
 
 @app.command()

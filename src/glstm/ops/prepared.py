@@ -93,5 +93,5 @@ def _plain(tensor: Tensor) -> bool:
 
 
 def _place(tensor: Tensor) -> tuple:
-    """Another view of the same memory is another tensor."""
-    return tensor.data_ptr(), tensor.numel(), tensor.dtype, tensor.is_contiguous()
+    """Where its numbers are, and that they lie there one after the other: a view of the same memory need not."""
+    return tensor.data_ptr(), tensor.is_contiguous()

@@ -52,9 +52,14 @@ def tape_parts(models, steps, batch, hidden: int, exact: bool) -> list:
     return [cells * 4, cells, cells, rows] if exact else [cells * 2, cells, cells // 2, rows // 2]
 
 
+def source(part: str) -> str:
+    """Of 'forward' or 'backward'."""
+    return (HERE / "cells.cuh").read_text() + (HERE / f"{part}.cu").read_text()
+
+
 @cache
 def kernels(part: str, **constants: int) -> Kernels:
-    return Kernels((HERE / "cells.cuh").read_text() + (HERE / f"{part}.cu").read_text(), constants)
+    return Kernels(source(part), constants)
 
 
 def constants_for(hidden: int, inputs: int, candidate: str, k_per_sample, sequence, taped, exact) -> dict:

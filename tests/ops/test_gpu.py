@@ -1,0 +1,187 @@
+"""The CUDA engine: every kernel compiles here; where there is a device, outputs and every gradient against float64."""
+
+import pytest
+import torch
+
+from glstm import GLSTM
+from glstm.ops import gated_lstm, gpu
+from glstm.ops.gpu.runtime import compile_kernels, compiler
+from helpers import relative_error
+
+on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
+
+# Errors of 16-bit operands, with sums and states in float32; and of float32 throughout.
+LIMITS = {"high": {"outputs": 5e-4, "gradients": 6e-3}, "highest": {"outputs": 1e-5, "gradients": 1e-4}}
+
+
+@pytest.fixture
+def precision(request):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(request.param)
+    yield request.param
+    torch.set_float32_matmul_precision(before)
+
+
+both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)
+
+
+@needs_compiler
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("part", ["forward", "backward"])
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("hidden", "inputs", "k_per_sample"), [(110, 1, False), (128, 9, True)])
+def test_every_kernel_compiles(architecture, part, exact, hidden, inputs, k_per_sample):
+    constants = gpu.constants_for(hidden, inputs, "tanh", k_per_sample, True, True, exact)
+    code = compile_kernels(gpu.source(part), architecture, constants)
+    assert code.startswith(b"\x7fELF")
+
+
+@needs_compiler
+def test_a_kernel_that_does_not_compile_says_why():
+    with pytest.raises(RuntimeError, match="does not compile for sm_90"):
+        compile_kernels("nonsense", "sm_90", {})
+
+
+def operands(steps, batch, inputs, hidden, per_sample=False, models=(), device="cuda"):
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape, scale=1.0):
+        return (scale * torch.randn(*models, *shape, generator=generator)).to(device)
+
+    scale = 0.6 / hidden**0.5
+    k = torch.rand(*models, steps, *((batch,) if per_sample else ()), hidden, generator=generator)
+    return {
+        "x": torch.randn(steps, batch, inputs, generator=generator).to(device),
+        "w_ih": draw(4 * hidden, inputs, scale=scale),
+        "w_hh": draw(4 * hidden, hidden, scale=scale),
+        "b": draw(4 * hidden, scale=scale),
+        "k": torch.where(k < 0.3, 0, k).to(device),
+        "h0": draw(batch, hidden, scale=0.3),
+        "c0": draw(batch, hidden, scale=0.3),
+    }
+
+
+def results(tensors, backend, weighted=True, **options):
+    """Outputs, and the gradient of a sum that every output has a share in."""
+    leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in tensors.items()}
+    output = gated_lstm(*leaves.values(), backend=backend, **options)
+    parts = {name: part for name, part in output._asdict().items() if part is not None}
+    generator = torch.Generator().manual_seed(2)
+    loss = torch.zeros((), device=tensors["x"].device)
+    for part in parts.values():
+        weights = torch.randn(part.shape, generator=generator) if weighted else torch.ones(())
+        loss = loss + (part * weights.to(part)).sum()
+    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    return {name: part.detach() for name, part in parts.items()}, dict(zip(leaves, gradients))
+
+
+CASES = [
+    (1, 3, 2, 8, {}),
+    (20, 13, 1, 110, {}),
+    (20, 13, 1, 110, {"sequence": False}),
+    (9, 8, 3, 128, {"cells": True}),
+    (11, 5, 2, 17, {"candidate": "sigmoid"}),
+    (7, 20, 9, 64, {"sequence": False}),
+    (300, 9, 1, 33, {}),
+]
+
+
+@on_device
+@both_precisions
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_outputs_and_gradients_against_float64(precision, case, per_sample):
+    steps, batch, inputs, hidden, options = case
+    tensors = operands(steps, batch, inputs, hidden, per_sample)
+    outputs, gradients = results(tensors, "cuda", **options)
+    doubles = {name: tensor.double() for name, tensor in tensors.items()}
+    right_outputs, right_gradients = results(doubles, "reference", **options)
+    for name, right in right_outputs.items():
+        assert relative_error(outputs[name], right) < LIMITS[precision]["outputs"], name
+    for name, right in right_gradients.items():
+        assert relative_error(gradients[name], right) < LIMITS[precision]["gradients"], name
+
+
+@on_device
+@both_precisions
+def test_the_same_bits_from_run_to_run(precision):
+    tensors = operands(50, 40, 1, 110)
+    first = results(tensors, "cuda")
+    for _ in range(20):
+        again = results(tensors, "cuda")
+        assert all(torch.equal(first[part][name], again[part][name]) for part in (0, 1) for name in first[part])
+
+
+@on_device
+@both_precisions
+def test_a_model_of_a_population_is_the_network_alone(precision):
+    tensors = operands(15, 10, 2, 48, models=(3,))
+    outputs, gradients = results(tensors, "cuda", weighted=False)
+    for m in range(3):
+        alone = {name: tensor if name == "x" else tensor[m] for name, tensor in tensors.items()}
+        own_outputs, own_gradients = results(alone, "cuda", weighted=False)
+        assert all(torch.equal(outputs[name][m], part) for name, part in own_outputs.items())
+        del own_gradients["x"]  # shared: the population's is a sum
+        assert all(relative_error(gradients[name][m], part) < 1e-5 for name, part in own_gradients.items())
+
+
+def test_a_population_without_a_device_runs_one_by_one():
+    tensors = operands(6, 4, 2, 5, models=(3,), device="cpu")
+    outputs, gradients = results(tensors, "auto")
+    for m in range(3):
+        alone = {name: tensor if name == "x" else tensor[m] for name, tensor in tensors.items()}
+        own_outputs, own_gradients = results(alone, "auto")
+        assert outputs["h_n"][m].shape == own_outputs["h_n"].shape == (4, 5)
+        assert gradients["w_hh"][m].shape == own_gradients["w_hh"].shape
+    with pytest.raises(ValueError, match="or one for each model, but has shape"):
+        gated_lstm(torch.zeros(2, 6, 4, 2), *list(tensors.values())[1:])
+
+
+@on_device
+@both_precisions
+def test_it_goes_into_a_cuda_graph(precision):
+    tensors = operands(12, 9, 1, 32)
+    tensors = {name: tensor.requires_grad_() for name, tensor in tensors.items()}
+
+    def step():
+        output = gated_lstm(*tensors.values(), sequence=False)
+        return torch.autograd.grad(output.h_n.sum(), list(tensors.values()))
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        tensors["x"].mul_(0.5)
+    graph.replay()
+    assert all(torch.equal(one, other) for one, other in zip(captured, step()))
+
+
+@on_device
+@both_precisions
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_layer_on_the_device(precision, dtype):
+    layer = GLSTM(2, 20, mu=(1, 30), sigma=6.0, threshold=0.01)
+    x = torch.randn(30, 5, 2)
+    right = layer.double()(x.double())[0].detach()
+    layer = layer.to("cuda", dtype)
+    found = layer(x.to("cuda", dtype))[0]
+    assert found.dtype == dtype
+    assert relative_error(found.float().cpu(), right) < (0.02 if dtype != torch.float32 else 1e-3)
+    found.float().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
+    with torch.no_grad():
+        assert torch.allclose(layer(x.to("cuda", dtype))[0].float(), found.float(), atol=1e-6)
+
+
+@on_device
+def test_more_units_than_fit_go_another_way():
+    layer = GLSTM(1, gpu.LARGEST + 1, mu=(1, 5), sigma=5.0).cuda()
+    layer(torch.randn(5, 2, 1, device="cuda"))[0].sum().backward()
+    with pytest.raises(ValueError, match="up to 128 units"):
+        GLSTM(1, gpu.LARGEST + 1, backend="cuda").cuda()(torch.randn(5, 2, 1, device="cuda"))
