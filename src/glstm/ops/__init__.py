@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from glstm.ops import cpu, gpu, reference, reference_backward
+from glstm.ops.direct import Direct
 from glstm.ops.segments import Segmented
 
 BACKENDS = ("auto", "native", "cuda", "reference")
@@ -63,9 +64,9 @@ def gated_lstm(
     chosen = "watched" if watched else _backend(backend, x, k_h, w_hh.shape[-1])
     if w_hh.dim() == 3 and (x.device.type != "cuda" if watched else chosen != "cuda"):
         return _one_by_one(tensors, candidate, sequence, cells, backend, segment)
-    if not wanted and chosen in ("native", "cuda"):
-        # Straight to the engine: through torch's dispatcher a short call would take twice as long.
-        engine = gpu if chosen == "cuda" else cpu
+    direct = chosen in ("native", "cuda")
+    engine = gpu if chosen == "cuda" else cpu
+    if direct and not wanted:
         h, h_n, c_n, c, _ = engine.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped=False)
         return Output(h, h_n, c_n, c)
     if taped and segment and segment < x.shape[-3]:
@@ -74,6 +75,8 @@ def gated_lstm(
                 "segment and a model axis do not go together: train the models one by one, or in one piece"
             )
         return Output(*Segmented.apply(_forward, _backward, segment, (candidate, sequence, cells, backend), *tensors))
+    if direct and taped:
+        return Output(*Direct.apply(engine, candidate, sequence, cells, x, w_ih, w_hh, b, k, h0, c0))
     h, h_n, c_n, c, _ = _forward(*tensors, candidate, sequence, cells, taped, backend)
     return Output(h if sequence else None, h_n, c_n, c if cells else None)
 
@@ -249,13 +252,10 @@ def _backward(
     dc_n = torch.zeros_like(h0) if dc_n is None else dc_n.clone()
     nothing = x.new_empty(0)
     match _backend(backend, x, k_h, w_hh.shape[-1]):
-        case "native" | "cuda" as engine:
-            if engine == "cuda":
-                found = gpu.backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, tape, candidate, need_x, need_h0)
-            else:
-                found = cpu.backward(
-                    dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, h0, tape, candidate, cells, need_x, need_h0
-                )
+        case "native" | "cuda" as chosen:
+            found = (gpu if chosen == "cuda" else cpu).backward(
+                dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, h0, tape, candidate, need_x, need_h0
+            )
             dx, dw_ih, dw_hh, db, dk_c, dh0, dc0 = found
             return (
                 nothing if dx is None else dx, dw_ih, dw_hh, db, dk_c, nothing.clone(),
@@ -298,8 +298,6 @@ def _differentiate(ctx, dh, dh_n, dc_n, dc, _):
     need_x, need_h0 = ctx.needs_input_grad[0], ctx.needs_input_grad[6]
     dh, dc = dh if ctx.sequence else None, dc if ctx.cells else None
     if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate these gradients again
-        if w_hh.dim() == 3:
-            raise NotImplementedError("second derivatives are there for one model at a time, not along a model axis")
         gradients = reference_backward.backward_by_autograd((dh, dh_n, dc_n, dc), tensors, ctx.candidate)
     else:
         gradients = _backward(

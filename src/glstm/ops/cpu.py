@@ -167,7 +167,7 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool,
     return h, h_n, c_n, c, tape
 
 
-def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, cells: bool, need_x: bool, need_h0: bool):
+def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, need_x: bool, need_h0: bool):
     """Gradients of x, w_ih, w_hh, b, k, h0, c0; those of x and h0 are None where nobody needs them."""
     library = engine()
     assert library is not None

@@ -72,6 +72,8 @@ def _gate_gradient(k: Tensor, dk: Tensor) -> Tensor:
 def backward_by_autograd(gradients, inputs, candidate):
     """The same gradients, themselves differentiable: the equations differentiated by autograd."""
     x, w_ih, w_hh, b, k_c, k_h, h0, c0 = inputs
+    if w_hh.dim() == 3:
+        raise NotImplementedError("second derivatives are there for one model at a time, not along a model axis")
     h, c, _ = forward(x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
     h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
     reached = [

@@ -111,12 +111,12 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: 
     return *(None if part is None else part.to(dtype) for part in (h, h_n, c_n, c)), tape
 
 
-def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate: str, need_x: bool, need_h0: bool) -> tuple:
+def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, need_x: bool, need_h0: bool) -> tuple:
     """Gradients of x, w_ih, w_hh, b, k, h0, c0; those of x and h0 are None where nobody needs them."""
     if w_hh.dim() == 2:
         dh, dc = (None if tensor is None else tensor.unsqueeze(0) for tensor in (dh, dc))
         dh_n, dc_n, w_ih, w_hh, k = (tensor.unsqueeze(0) for tensor in (dh_n, dc_n, w_ih, w_hh, k))
-        found = backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x, need_h0)
+        found = backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, need_x, need_h0)
         dx, *others = found
         return dx, *(None if part is None else part.squeeze(0) for part in others)
     dtype = x.dtype
