@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from glstm import GLSTM
-from glstm.ops import gated_lstm, gpu
+from glstm.ops import gated_lstm
+from glstm.ops.gpu import scan, steps
 from glstm.ops.gpu.runtime import compile_kernels, compiler
 from helpers import relative_error
 
@@ -32,8 +33,8 @@ both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("hidden", "inputs", "k_per_sample"), [(110, 1, False), (128, 9, True)])
 def test_every_kernel_compiles(architecture, part, exact, hidden, inputs, k_per_sample):
-    constants = gpu.constants_for(hidden, inputs, "tanh", k_per_sample, True, True, exact)
-    code = compile_kernels(gpu.source(part), architecture, constants)
+    constants = scan.constants_for(hidden, inputs, "tanh", k_per_sample, True, True, exact)
+    code = compile_kernels(scan.source(part), architecture, constants)
     assert code.startswith(b"\x7fELF")
 
 
@@ -84,6 +85,8 @@ CASES = [
     (11, 5, 2, 17, {"candidate": "sigmoid"}),
     (7, 20, 9, 64, {"sequence": False}),
     (300, 9, 1, 33, {}),
+    (12, 5, 2, 150, {}),
+    (9, 6, 5, 300, {"cells": True, "candidate": "sigmoid"}),
 ]
 
 
@@ -115,15 +118,19 @@ def test_the_same_bits_from_run_to_run(precision):
 
 @on_device
 @both_precisions
-def test_a_model_of_a_population_is_the_network_alone(precision):
-    tensors = operands(15, 10, 2, 48, models=(3,))
+@pytest.mark.parametrize("hidden", [48, 140])
+def test_a_model_of_a_population_is_the_network_alone(precision, hidden):
+    tensors = operands(15, 10, 2, hidden, models=(3,))
     outputs, gradients = results(tensors, "cuda", weighted=False)
     for m in range(3):
         alone = {name: tensor if name == "x" else tensor[m] for name, tensor in tensors.items()}
         own_outputs, own_gradients = results(alone, "cuda", weighted=False)
-        assert all(torch.equal(outputs[name][m], part) for name, part in own_outputs.items())
+        if hidden <= scan.LARGEST:
+            assert all(torch.equal(outputs[name][m], part) for name, part in own_outputs.items())
+        assert all(relative_error(outputs[name][m], part) < 1e-3 for name, part in own_outputs.items())
         del own_gradients["x"]  # shared: the population's is a sum
-        assert all(relative_error(gradients[name][m], part) < 1e-5 for name, part in own_gradients.items())
+        limit = 1e-5 if hidden <= scan.LARGEST or precision == "highest" else 5e-3
+        assert all(relative_error(gradients[name][m], part) < limit for name, part in own_gradients.items())
 
 
 def test_a_population_without_a_device_runs_one_by_one():
@@ -179,9 +186,12 @@ def test_a_layer_on_the_device(precision, dtype):
         assert torch.allclose(layer(x.to("cuda", dtype))[0].float(), found.float(), atol=1e-6)
 
 
-@on_device
-def test_more_units_than_fit_go_another_way():
-    layer = GLSTM(1, gpu.LARGEST + 1, mu=(1, 5), sigma=5.0).cuda()
-    layer(torch.randn(5, 2, 1, device="cuda"))[0].sum().backward()
-    with pytest.raises(ValueError, match="up to 128 units"):
-        GLSTM(1, gpu.LARGEST + 1, backend="cuda").cuda()(torch.randn(5, 2, 1, device="cuda"))
+@needs_compiler
+def test_the_steps_of_large_networks_compile():
+    run = steps.kernels(300, False, True)
+    assert compile_kernels(run.source, "sm_80", run.constants).startswith(b"\x7fELF")
+
+
+def test_the_cuda_backend_says_what_it_needs():
+    with pytest.raises(ValueError, match=r"on an NVIDIA device, .* not torch\.float32 on cpu"):
+        GLSTM(1, 5, backend="cuda")(torch.randn(5, 2, 1))

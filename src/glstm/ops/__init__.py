@@ -61,7 +61,7 @@ def gated_lstm(
     exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
     taped = wanted and not exporting
     watched = torch.compiler.is_compiling() or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-    chosen = "watched" if watched else _backend(backend, x, k_h, w_hh.shape[-1])
+    chosen = "watched" if watched else _backend(backend, x, k_h)
     if w_hh.dim() == 3 and (x.device.type != "cuda" if watched else chosen != "cuda"):
         return _one_by_one(tensors, candidate, sequence, cells, backend, segment)
     direct = chosen in ("native", "cuda")
@@ -108,21 +108,21 @@ def _one_by_one(tensors, candidate: str, sequence: bool, cells: bool, backend: s
     return Output(h, h_n, c_n, c)
 
 
-def _backend(asked: str, x: Tensor, k_h: Tensor | None, hidden: int) -> str:
+def _backend(asked: str, x: Tensor, k_h: Tensor | None) -> str:
     """The backend to use: the quickest there is for these tensors, or the one asked for."""
     match asked:
         case "auto":
-            return "cuda" if gpu.usable(x, k_h, hidden) else "native" if cpu.usable(x, k_h) else "reference"
+            return "cuda" if gpu.usable(x, k_h) else "native" if cpu.usable(x, k_h) else "reference"
         case "native" if not cpu.usable(x, k_h):
             raise ValueError(
                 f"the native backend computes float32 on the CPU with one table k, not {x.dtype} on {x.device}"
                 f"{' with two tables' if k_h is not None else ''}; {cpu.status()}"
             )
-        case "cuda" if not gpu.usable(x, k_h, hidden):
+        case "cuda" if not gpu.usable(x, k_h):
             raise ValueError(
-                f"the cuda backend computes float32, bfloat16 or float16 on an NVIDIA device, at least one step and "
-                f"sample and up to {gpu.LARGEST} units, with one table k: not {hidden} units in {x.dtype} on {x.device}"
-                f" of shape {tuple(x.shape)}{' with two tables' if k_h is not None else ''}"
+                f"the cuda backend computes float32, bfloat16 or float16 on an NVIDIA device, for at least one step "
+                f"and sample, with one table k: not {x.dtype} on {x.device} of shape {tuple(x.shape)}"
+                f"{' with two tables' if k_h is not None else ''}"
             )
         case _:
             return asked
@@ -184,7 +184,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """All h, final h, final c, all c, tape; what was not asked for has length 0."""
     nothing = x.new_empty(0)
-    match _backend(backend, x, k_h, w_hh.shape[-1]):
+    match _backend(backend, x, k_h):
         case "native":
             h, h_n, c_n, c, tape = cpu.forward(x, w_ih, w_hh, b, k_c, h0, c0, candidate, sequence, cells, taped)
         case "cuda":
@@ -211,7 +211,7 @@ def _(x, w_ih, w_hh, b, k_c, k_h, h0, c0, candidate, sequence, cells, taped, bac
         torch.empty_like(h0),
         torch.empty_like(h0),
         x.new_empty(everything if cells else 0),
-        _empty_tape(_backend(backend, x, k_h, w_hh.shape[-1]), x, w_hh) if taped else x.new_empty(0),
+        _empty_tape(_backend(backend, x, k_h), x, w_hh) if taped else x.new_empty(0),
     )
 
 
@@ -221,9 +221,7 @@ def _empty_tape(backend: str, x: Tensor, w_hh: Tensor) -> Tensor:
         case "native":
             return x.new_empty(cpu.tape_size(steps, batch, hidden))
         case "cuda":
-            models = w_hh.shape[0] if w_hh.dim() == 3 else 1
-            sizes = gpu.tape_parts(models, steps, batch, hidden, gpu.exact_for(x.dtype))
-            return x.new_empty(sum(sizes), dtype=torch.float32)
+            return x.new_empty(gpu.tape_size(x, w_hh), dtype=torch.float32)
         case _:
             return x.new_empty(steps, batch, 6 * hidden)
 
@@ -251,7 +249,7 @@ def _backward(
     dh_n = torch.zeros_like(h0) if dh_n is None else dh_n.clone()
     dc_n = torch.zeros_like(h0) if dc_n is None else dc_n.clone()
     nothing = x.new_empty(0)
-    match _backend(backend, x, k_h, w_hh.shape[-1]):
+    match _backend(backend, x, k_h):
         case "native" | "cuda" as chosen:
             found = (gpu if chosen == "cuda" else cpu).backward(
                 dh, dh_n, dc_n, dc, x, w_ih, w_hh, k_c, h0, tape, candidate, need_x, need_h0

@@ -1,0 +1,21 @@
+"""Products over all steps at once, along a leading model axis."""
+
+import torch
+from torch import Tensor
+
+
+def multiply(a: Tensor, b: Tensor) -> Tensor:
+    """In float32, also of 16-bit operands."""
+    return torch.bmm(a, b) if a.dtype == torch.float32 else torch.bmm(a, b, out_dtype=torch.float32)
+
+
+def rows_of(x: Tensor, models: int) -> Tensor:
+    """x (T, B, D), or (M, T, B, D), as (M, T * B, D)."""
+    return x.reshape(-1, x.shape[-3] * x.shape[-2], x.shape[-1]).expand(models, -1, -1)
+
+
+def drive_of(x: Tensor, w_ih: Tensor, b: Tensor) -> Tensor:
+    """The input's share of the gates, (M, T, B, 4H)."""
+    models = w_ih.shape[0]
+    drive = torch.baddbmm(b.unsqueeze(1), rows_of(x, models), w_ih.transpose(1, 2))
+    return drive.view(models, *x.shape[-3:-1], -1)
