@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glstm import GLSTM
-from glstm.ops import gated_lstm
+from glstm.ops import gated_lstm, gpu
 from glstm.ops.gpu import scan, steps
 from glstm.ops.gpu.runtime import compile_kernels, compiler
 from helpers import relative_error
@@ -184,6 +184,19 @@ def test_a_layer_on_the_device(precision, dtype):
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
     with torch.no_grad():
         assert torch.allclose(layer(x.to("cuda", dtype))[0].float(), found.float(), atol=1e-6)
+
+
+@on_device
+@both_precisions
+def test_a_device_with_little_shared_memory_goes_step_by_step(precision, monkeypatch):
+    monkeypatch.setattr(gpu, "shared_memory", lambda device: 60_000)
+    assert gpu.in_one_kernel(torch.device("cuda"), 110, exact=False)
+    assert not gpu.in_one_kernel(torch.device("cuda"), 110, exact=True)
+    tensors = operands(10, 4, 1, 110)
+    outputs, gradients = results(tensors, "cuda")
+    right_outputs, right_gradients = results({name: tensor.double() for name, tensor in tensors.items()}, "reference")
+    assert relative_error(outputs["h"], right_outputs["h"]) < LIMITS[precision]["outputs"]
+    assert relative_error(gradients["w_hh"], right_gradients["w_hh"]) < LIMITS[precision]["gradients"]
 
 
 @needs_compiler

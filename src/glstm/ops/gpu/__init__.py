@@ -28,12 +28,22 @@ def exact_for(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
 
 
+@cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes that a block can have."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def in_one_kernel(device: torch.device, hidden: int, exact: bool) -> bool:
+    return hidden <= scan.LARGEST and scan.shared_bytes(hidden, exact) <= shared_memory(device)
+
+
 def tape_size(x: Tensor, w_hh: Tensor):
     models = w_hh.shape[0] if w_hh.dim() == 3 else 1
-    length, batch, hidden = *x.shape[-3:-1], w_hh.shape[-1]
-    if hidden > scan.LARGEST:
-        return sum(steps.tape_parts(models, length, batch, hidden))
-    return sum(scan.tape_parts(models, length, batch, hidden, exact_for(x.dtype)))
+    length, batch, hidden, exact = *x.shape[-3:-1], w_hh.shape[-1], exact_for(x.dtype)
+    if in_one_kernel(x.device, hidden, exact):
+        return sum(scan.tape_parts(models, length, batch, hidden, exact))
+    return sum(steps.tape_parts(models, length, batch, hidden))
 
 
 def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool) -> tuple:
@@ -46,7 +56,7 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: 
     dtype, exact = x.dtype, exact_for(x.dtype)
     x, w_ih, w_hh, k, h0, c0 = (tensor.float().contiguous() for tensor in (x, w_ih, w_hh, k, h0, c0))
     b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b.float().contiguous()
-    if w_hh.shape[2] <= scan.LARGEST:
+    if in_one_kernel(x.device, w_hh.shape[2], exact):
         *outputs, tape = scan.forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped, exact)
     else:
         tape, h, c = steps.forward(drive_of(x, w_ih, b), w_hh, k, h0, c0, candidate)
@@ -67,7 +77,8 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate: str, nee
     dtype = x.dtype
     x, w_ih, w_hh, k, dh_n, dc_n = (tensor.float().contiguous() for tensor in (x, w_ih, w_hh, k, dh_n, dc_n))
     dh, dc = (None if tensor is None else tensor.float().contiguous() for tensor in (dh, dc))
-    if w_hh.shape[2] <= scan.LARGEST:
+    step_by_step = tape.numel() == sum(steps.tape_parts(len(w_hh), x.shape[-3], x.shape[-2], w_hh.shape[2]))
+    if not step_by_step:
         found = scan.backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
     else:
         da, rows, dk, dh0, dc0 = steps.backward(dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], candidate)

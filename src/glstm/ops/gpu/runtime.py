@@ -8,7 +8,7 @@ import ctypes
 import hashlib
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from ctypes import byref, c_char_p, c_int, c_longlong, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -118,7 +118,8 @@ class Kernels:
     def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0) -> None:
         """On the current stream of the first tensor's device. Whole numbers are 32-bit; a Long is 64-bit."""
         device = next(argument.device for argument in arguments if isinstance(argument, Tensor))
-        with torch.cuda.device(device):
+        elsewhere = device.index not in (None, torch.cuda.current_device())
+        with torch.cuda.device(device) if elsewhere else nullcontext():
             function = self.function(device, name, shared_bytes)
             values = [_as_argument(argument) for argument in arguments]
             pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))

@@ -53,10 +53,15 @@ def constants_for(hidden: int, inputs: int, candidate: str, k_per_sample, sequen
     }
 
 
-def _shared_bytes(hidden: int, exact: bool) -> int:
-    """What 16 bits round off the weights: too much for the registers."""
+def dynamic_bytes(hidden: int, exact: bool) -> int:
+    """Of shared memory, for what 16 bits round off the weights: too much for the registers."""
     blocks = padded(hidden) // BLOCK
     return blocks * 4 * blocks * 512 if exact else 0
+
+
+def shared_bytes(hidden: int, exact: bool) -> int:
+    """All that a block needs: the larger of the two kernels' tables comes on top."""
+    return dynamic_bytes(hidden, exact) + 2 * (1 + exact) * TILE * (4 * padded(hidden) + 8) + 64
 
 
 def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool, exact: bool):
@@ -76,7 +81,7 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: 
         "forward", ((batch + TILE - 1) // TILE, models), 2 * padded(hidden),
         read, Long(read[0].numel() if read.dim() == 4 else 0), w_ih, b, w_hh, k, h0, c0,
         h, c, h_n, c_n, *parts, steps, batch,
-        shared_bytes=_shared_bytes(hidden, exact),
+        shared_bytes=dynamic_bytes(hidden, exact),
     )  # fmt: skip
     return h if sequence else None, h_n, c_n, c, tape
 
@@ -96,7 +101,7 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate: str, need_x:
     kernels("backward", **constants).launch(
         "backward", (tiles, models), 2 * wide,
         dh, dc, dh_n, dc_n, w_hh, k, gates, c_before, h_before, da, dk, dh0, dc0, steps, batch,
-        shared_bytes=_shared_bytes(hidden, exact),
+        shared_bytes=dynamic_bytes(hidden, exact),
     )  # fmt: skip
     rows = rows.view(narrow).view(models, steps * batch, wide + END)
     product = (
