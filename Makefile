@@ -36,7 +36,7 @@ sanitize: $(READY)
 	GLSTM_ENGINE=$(CURDIR)/build/sanitized/engine.so \
 	  LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -n 0 tests/ops tests/test_kept.py \
-	  --deselect tests/ops/test_segments.py::test_segments_save_memory
+	  --deselect tests/ops/test_segments.py::test_segments_save_memory --ignore tests/ops/test_gpu.py
 
 # ... as a program without Python, under valgrind ...
 valgrind:
