@@ -3,18 +3,23 @@
 import pytest
 import torch
 
-from glstm.ops import cpu
+from glstm.ops import cost, cpu
 
 needs_engine = pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
 
 
-def chosen(openness, batch, taped, hidden=110, threads=1):
+def table(openness, hidden=110):
+    """Each unit open for its share of 200 steps, one after the other."""
     span = round(200 * openness)
     starts = torch.linspace(0, 200 - span, hidden).long()
     k = torch.zeros(200, hidden)
     for unit, start in enumerate(starts):
         k[start : start + span, unit] = 0.5
-    return cpu.sparse_plan((200, batch, 1), k, False, taped, threads) is not None
+    return k
+
+
+def chosen(openness, batch, taped, threads=1):
+    return cpu.sparse_plan((200, batch, 1), table(openness), False, taped, threads) is not None
 
 
 @needs_engine
@@ -43,3 +48,24 @@ def test_forcing_a_path():
         with cpu.forcing("dense"):
             assert cpu.sparse_plan((5, 2, 1), torch.zeros(5, 3), False, False, 1) is None
     assert cpu.sparse_plan((5, 2, 1), k, False, False, 1) is None
+
+
+@needs_engine
+def test_no_schedule_is_made_where_it_cannot_pay(monkeypatch):
+    monkeypatch.setattr(cpu, "Plan", None)
+    for batch in (1, 100):
+        for taped in (False, True):
+            assert not chosen(1.0, batch, taped)
+            with pytest.raises(TypeError):
+                chosen(0.05, batch, taped)
+
+
+@needs_engine
+def test_the_bound_is_one():
+    for openness in (0.02, 0.1, 0.3, 0.7, 1.0):
+        k = table(openness)
+        for batch, one_by_one in ((1, True), (16, False), (100, False)):
+            for taped in (False, True):
+                shape = cost.Shape(200, batch, 1, 110, 16, 1, one_by_one=one_by_one and not taped)
+                bound = cost.sparse_at_least(shape, taped, int(k.count_nonzero()))
+                assert bound <= cost.sparse(shape, taped, cpu.Plan(k).counts)

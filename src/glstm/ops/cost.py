@@ -55,3 +55,9 @@ def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
         return 1430 * shape.steps + vectors * each + 1.2 * products + 21 * counts.spans_squared
     each = 34 * counts.open + 1.08 * products + 3.2 * counts.changes
     return 84 * shape.steps + vectors * each + 2.1 * counts.spans_squared
+
+
+def sparse_at_least(shape: Shape, taped: bool, open_cells: int) -> float:
+    """A bound from below that needs no schedule: units open evenly over time, and nobody ever opens or closes."""
+    squared = open_cells**2 / shape.steps
+    return sparse(shape, taped, Counts(open_cells, squared, max(open_cells, squared / shape.lanes), 0, 0))

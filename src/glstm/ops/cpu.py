@@ -109,16 +109,19 @@ def sparse_plan(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool
     steps, batch, inputs = x_shape
     if k.dim() == 3 or everything or steps == 0 or batch == 0 or _forced[-1:] == ["dense"]:
         return None
-    plan = Plan(k)
     if _forced:
-        return plan
+        return Plan(k)
     library = engine()
     assert library is not None
     layer = Layer(steps, batch, inputs, k.shape[1], threads=max(1, threads))
     team = 1 if taped else library.glstm_team_size(byref(layer))
     one_by_one = not taped and bool(library.glstm_one_by_one(byref(layer)))
     shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team, one_by_one)
-    return plan if cost.sparse(shape, taped, plan.counts) < cost.dense(shape, taped) else None
+    dense = cost.dense(shape, taped)
+    if cost.sparse_at_least(shape, taped, int(k.count_nonzero())) >= dense:
+        return None  # without making a schedule that would not be used
+    plan = Plan(k)
+    return plan if cost.sparse(shape, taped, plan.counts) < dense else None
 
 
 def _pointer(tensor: Tensor | None) -> int | None:

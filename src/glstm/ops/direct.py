@@ -27,10 +27,6 @@ class Direct(torch.autograd.Function):
         x, w_ih, w_hh, b, k, h0, c0, tape = ctx.saved_tensors
         need_x, need_h0 = ctx.needs_input_grad[4], ctx.needs_input_grad[9]
         if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate these gradients again
-            if w_hh.dim() == 3:
-                raise NotImplementedError(
-                    "second derivatives are there for one model at a time, not along a model axis"
-                )
             tensors = (x, w_ih, w_hh, b, k, None, h0, c0)
             found = reference_backward.backward_by_autograd((dh, dh_n, dc_n, dc), tensors, ctx.candidate)
             dx, dw_ih, dw_hh, db, dk, _, dh0, dc0 = found
