@@ -1,5 +1,7 @@
 """The CUDA engine: every kernel compiles here; where there is a device, outputs and every gradient against float64."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -31,11 +33,25 @@ both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("part", ["forward", "backward"])
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize(("hidden", "inputs", "k_per_sample"), [(110, 1, False), (128, 9, True)])
-def test_every_kernel_compiles(architecture, part, exact, hidden, inputs, k_per_sample):
-    constants = scan.constants_for(hidden, inputs, "tanh", k_per_sample, True, True, exact)
-    code = compile_kernels(scan.source(part), architecture, constants)
-    assert code.startswith(b"\x7fELF")
+@pytest.mark.parametrize(
+    ("hidden", "ranks", "inputs", "k_per_sample"),
+    [(110, 1, 1, False), (128, 1, 9, True), (110, 4, 1, False), (220, 4, 9, True), (384, 8, 1, False)],
+)
+def test_every_kernel_compiles(architecture, part, exact, hidden, ranks, inputs, k_per_sample):
+    if architecture == "sm_80" and ranks > 1:
+        pytest.skip("no clusters before sm_90: such networks run step by step there")
+    constants = scan.Shape(1, 9, 5, hidden, exact, ranks).constants(inputs, "tanh", k_per_sample, True, True)
+    assert compile_kernels(scan.source(part, ranks), architecture, constants).startswith(b"\x7fELF")
+
+
+def test_how_many_blocks_share_the_units():
+    h200 = {"clusters": True, "multiprocessors": 132}
+    assert scan.ranks_for(110, 16, **h200) == 4
+    assert scan.ranks_for(110, 32, **h200) == 4
+    assert scan.ranks_for(110, 33, **h200) == 1  # 132 blocks, but no 33 clusters of four lie within groups
+    assert scan.ranks_for(64, 16, **h200) == 1
+    assert [scan.ranks_for(hidden, 500, **h200) for hidden in (128, 129, 256, 257, 384, 385)] == [1, 4, 4, 8, 8, None]
+    assert [scan.ranks_for(hidden, 1, clusters=False, multiprocessors=108) for hidden in (128, 129)] == [1, None]
 
 
 @needs_compiler
@@ -52,6 +68,9 @@ def operands(steps, batch, inputs, hidden, per_sample=False, models=(), device="
 
     scale = 0.6 / hidden**0.5
     k = torch.rand(*models, steps, *((batch,) if per_sample else ()), hidden, generator=generator)
+    k[..., : hidden // 2] *= (
+        torch.rand(*k.shape[:-1], 1, generator=generator) < 0.5
+    )  # whole blocks close, and open again
     return {
         "x": torch.randn(steps, batch, inputs, generator=generator).to(device),
         "w_ih": draw(4 * hidden, inputs, scale=scale),
@@ -86,7 +105,12 @@ CASES = [
     (7, 20, 9, 64, {"sequence": False}),
     (300, 9, 1, 33, {}),
     (12, 5, 2, 150, {}),
+    (40, 19, 1, 220, {"sequence": False}),
+    (9, 8, 5, 256, {"cells": True}),
+    (1, 3, 2, 129, {}),
     (9, 6, 5, 300, {"cells": True, "candidate": "sigmoid"}),
+    (30, 9, 1, 384, {}),
+    (9, 6, 5, 400, {"cells": True, "candidate": "sigmoid"}),
 ]
 
 
@@ -94,8 +118,13 @@ CASES = [
 @both_precisions
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("per_sample", [False, True])
-def test_outputs_and_gradients_against_float64(precision, case, per_sample):
+@pytest.mark.parametrize("ranks", ["as chosen", 1])
+def test_outputs_and_gradients_against_float64(precision, case, per_sample, ranks, monkeypatch):
     steps, batch, inputs, hidden, options = case
+    if ranks == 1:
+        if not scan.WORTH_SHARING < hidden <= scan.ROOM[1]:
+            pytest.skip("there is only one way")
+        monkeypatch.setattr(scan, "ranks_for", lambda *_: 1)
     tensors = operands(steps, batch, inputs, hidden, per_sample)
     outputs, gradients = results(tensors, "cuda", **options)
     doubles = {name: tensor.double() for name, tensor in tensors.items()}
@@ -108,8 +137,9 @@ def test_outputs_and_gradients_against_float64(precision, case, per_sample):
 
 @on_device
 @both_precisions
-def test_the_same_bits_from_run_to_run(precision):
-    tensors = operands(50, 40, 1, 110)
+@pytest.mark.parametrize("hidden", [110, 220])
+def test_the_same_bits_from_run_to_run(precision, hidden):
+    tensors = operands(50, 40, 1, hidden)
     first = results(tensors, "cuda")
     for _ in range(20):
         again = results(tensors, "cuda")
@@ -118,7 +148,7 @@ def test_the_same_bits_from_run_to_run(precision):
 
 @on_device
 @both_precisions
-@pytest.mark.parametrize("hidden", [48, 140])
+@pytest.mark.parametrize("hidden", [48, 140, 400])
 def test_a_model_of_a_population_is_the_network_alone(precision, hidden):
     tensors = operands(15, 10, 2, hidden, models=(3,))
     outputs, gradients = results(tensors, "cuda", weighted=False)
@@ -189,10 +219,10 @@ def test_a_layer_on_the_device(precision, dtype):
 @on_device
 @both_precisions
 def test_a_device_with_little_shared_memory_goes_step_by_step(precision, monkeypatch):
-    monkeypatch.setattr(gpu, "shared_memory", lambda device: 60_000)
-    assert gpu.in_one_kernel(torch.device("cuda"), 110, exact=False)
-    assert not gpu.in_one_kernel(torch.device("cuda"), 110, exact=True)
+    little = SimpleNamespace(major=8, multi_processor_count=100, shared_memory_per_block_optin=60_000)
+    monkeypatch.setattr(gpu, "properties", lambda device: little)
     tensors = operands(10, 4, 1, 110)
+    assert (gpu.shape_for(tensors["x"], tensors["w_hh"], precision == "highest") is None) == (precision == "highest")
     outputs, gradients = results(tensors, "cuda")
     right_outputs, right_gradients = results({name: tensor.double() for name, tensor in tensors.items()}, "reference")
     assert relative_error(outputs["h"], right_outputs["h"]) < LIMITS[precision]["outputs"]

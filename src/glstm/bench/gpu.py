@@ -1,5 +1,6 @@
 """The CUDA engine beside cuDNN's ungated LSTM and the eager gated loop: forward and backward, with all gradients."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -9,10 +10,14 @@ from torch import nn
 
 from glstm.bench.cpu import eager_final_h, training_step
 from glstm.layers import GLSTM
-from glstm.ops import gated_lstm
+from glstm.ops import gated_lstm, gpu
+from glstm.ops.gpu import scan
 
 OURS, GRAPH, CUDNN, EAGER = "glstm", "glstm, as a CUDA graph", "cuDNN nn.LSTM", "eager gated loop"
-FLOOR = 0.43  # microseconds a step forward at H = 110: matrix unit, special functions, one meeting of the warps
+
+# Counted on an H100 or H200: cycles of a product of 16 x 16 x 8 on one of four schedulers, special functions in a cycle
+# of a multiprocessor, cycles in which warps meet, and in which the blocks of a cluster do.
+PRODUCT, SPECIAL, MEETING, JOURNEY, CYCLES = 8, 16, 100, 200, 1.8e3  # the last: in a microsecond
 
 
 @dataclass(frozen=True)
@@ -23,24 +28,32 @@ class Case:
     inputs: int = 1
     models: int = 0  # 0: one network, without a model axis
     precision: str = "high"
+    open_share: float = 1.0  # how open the units are, in the order of their moments
     asked: float | None = None
+    eager: bool = False  # beside the eager loop, too, which takes a while
 
     def __str__(self) -> str:
-        population = f"{self.models} models, " if self.models else ""
-        return (
-            f"{population}H = {self.hidden}, B = {self.batch}, T = {self.steps}, D = {self.inputs}, '{self.precision}'"
-        )
+        parts = [f"{self.models} models"] if self.models else []
+        parts += [f"H = {self.hidden}, B = {self.batch}, T = {self.steps}, D = {self.inputs}, '{self.precision}'"]
+        parts += [f"{100 * self.open_share:.1f} % open"] if self.open_share < 1 else []
+        return ", ".join(parts)
 
 
 CASES = (
-    Case(110, 128, asked=2.5),
+    Case(110, 128, asked=2.5, eager=True),
     Case(110, 1024, asked=14),
     Case(128, 128, steps=1024, inputs=3, asked=2.5),
-    Case(220, 128, asked=4),
+    Case(220, 128, asked=4, eager=True),
+    Case(220, 1024),
+    Case(384, 128),
+    Case(512, 128, eager=True),
     Case(110, 100),
+    Case(110, 100, open_share=0.082),
     Case(110, 100, models=10),
+    Case(110, 100, models=10, open_share=0.082),
     Case(110, 128, precision="highest", asked=1),
     Case(110, 1024, precision="highest", asked=1),
+    Case(220, 128, precision="highest", asked=1),
 )
 
 
@@ -87,6 +100,9 @@ def _measure(case: Case, runs: int, eager: bool) -> dict:
     torch.manual_seed(0)
     x = torch.randn(case.steps, case.batch, case.inputs, device="cuda")
     layer = GLSTM(case.inputs, case.hidden, mu=(1, case.steps), sigma=250.0).cuda()
+    if case.open_share < 1:
+        layer.threshold, width = 0.01, 2 * math.sqrt(math.log(100))  # sigmas for which a unit is open
+        layer.set_gate(mu=torch.linspace(1, case.steps, case.hidden), sigma=case.open_share * case.steps / width)
     peer = nn.LSTM(case.inputs, case.hidden).cuda()
     w_ih, w_hh, b, k, state = _operands(layer, case)
 
@@ -103,20 +119,34 @@ def _measure(case: Case, runs: int, eager: bool) -> dict:
     seconds = {OURS: device_median(step, runs), GRAPH: device_median(as_graph(step), runs)}
     if not case.models:
         seconds[CUDNN] = device_median(training_step(peer, lambda: peer(x)[1][0].sum()), runs)
-        if eager:
+        if eager and case.eager:
             seconds[EAGER] = device_median(training_step(layer, lambda: eager_final_h(layer, x).sum()), 3)
     step_us = {
         "forward": 1e6 * device_median(as_graph(forward), runs) / case.steps,
         "forward with tape": 1e6 * device_median(as_graph(taped), runs) / case.steps,
     }
+    floor = counted_floor(x, w_hh)
     return {
         "name": str(case),
         **asdict(case),
         "seconds": seconds,
         "ratios": {name: value / seconds[OURS] for name, value in seconds.items() if name in (CUDNN, EAGER)},
         "microseconds_a_step": step_us,
-        "share_of_the_limit": FLOOR / step_us["forward"],
+        "counted_floor_us": floor,
+        "share_of_the_limit": None if floor is None else floor / step_us["forward"],
     }
+
+
+def counted_floor(x: torch.Tensor, w_hh: torch.Tensor) -> float | None:
+    """Microseconds that a forward step takes at least, in 'high' precision, if nothing overlaps and nothing waits."""
+    shape = gpu.shape_for(x, w_hh, exact=False)
+    if shape is None or gpu.exact_for(x.dtype):
+        return None
+    own = shape.padded // shape.ranks  # units of a multiprocessor
+    products = own / 16 * (shape.padded // 16)  # of four gates, on four schedulers
+    specials = 5 * own * scan.TILE
+    together = MEETING if shape.ranks == 1 else MEETING + JOURNEY
+    return (PRODUCT * products + specials / SPECIAL + together) / CYCLES
 
 
 def _operands(layer: GLSTM, case: Case) -> list[torch.Tensor]:

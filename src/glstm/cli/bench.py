@@ -84,7 +84,9 @@ def gpu(
             progress.update(task, description=str(case))
             results.append(bench.measure(case, runs, eager))
             progress.advance(task)
-    rows = Table("case", "glstm", "as a graph", "cuDNN", "eager loop", "ratio", "asked", "us a step", "with tape")
+    rows = Table(
+        "case", "glstm", "as a graph", "cuDNN", "eager loop", "ratio", "asked", "us a step", "with tape", "of limit"
+    )
     for column in rows.columns[1:]:
         column.justify = "right"
     for result in results:
@@ -93,7 +95,9 @@ def gpu(
         cells = [f"{1e3 * seconds[name]:.3g} ms" if name in seconds else "" for name in names]
         ratio = f"{result['ratios'][bench.CUDNN]:.1f}" if bench.CUDNN in result["ratios"] else ""
         asked = "" if result["asked"] is None else f"{result['asked']:g}"
-        rows.add_row(result["name"], *cells, ratio, asked, f"{step['forward']:.2f}", f"{step['forward with tape']:.2f}")
+        steps = (f"{step[name]:.2f}" for name in ("forward", "forward with tape"))
+        limit = "" if result["share_of_the_limit"] is None else f"{100 * result['share_of_the_limit']:.0f} %"
+        rows.add_row(result["name"], *cells, ratio, asked, *steps, limit)
     console.print(rows)
     write_json(out, {**describe(), "device": torch.cuda.get_device_name(), "results": results})
     console.print(f"written to {out}")

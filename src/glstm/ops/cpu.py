@@ -174,6 +174,7 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, need_x: 
     """Gradients of x, w_ih, w_hh, b, k, h0, c0; those of x and h0 are None where nobody needs them."""
     library = engine()
     assert library is not None
+    dh_n, dc_n = (torch.zeros_like(h0) if tensor is None else tensor for tensor in (dh_n, dc_n))
     x, w_ih, w_hh, k, h0, dh_n, dc_n = (tensor.contiguous() for tensor in (x, w_ih, w_hh, k, h0, dh_n, dc_n))
     dh, dc = (None if tensor is None else tensor.contiguous() for tensor in (dh, dc))
     layer = _layer(x, w_ih, w_hh, None, k, h0, None, (None,) * 4, tape, candidate, int(tape[-2]))

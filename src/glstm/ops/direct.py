@@ -31,8 +31,6 @@ class Direct(torch.autograd.Function):
             found = reference_backward.backward_by_autograd((dh, dh_n, dc_n, dc), tensors, ctx.candidate)
             dx, dw_ih, dw_hh, db, dk, _, dh0, dc0 = found
         else:
-            dh_n = torch.zeros_like(h0) if dh_n is None else dh_n
-            dc_n = torch.zeros_like(h0) if dc_n is None else dc_n
             found = ctx.engine.backward(
                 dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, ctx.candidate, need_x, need_h0
             )  # fmt: skip

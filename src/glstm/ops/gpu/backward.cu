@@ -1,180 +1,269 @@
-// Powers of two that take the largest number to about 2^4, and back: 16 bits then hold 18 octaves below it in full.
-__device__ __forceinline__ float scale_for(u32 largest_bits, float *back) {
-  int e = (int)(largest_bits >> 23);
-  e = e < 30 ? 30 : e > 220 ? 220 : e;
-  *back = __int_as_float((e - 4) << 23);
-  return __int_as_float((258 - e) << 23);
-}
-
-// da_rows: (T, B, 4 HP), the right side of the weights' gradient. dk: (T, B, H), or (tiles, T, H) to be summed.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+// da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the right side of the weights' gradient. dk: (T, B, H), or (tiles, T, H)
+// to be summed. The slopes of a warp's units are shared in 16 bits, scaled by a power of two that is found from a bound on
+// them: gradients of 1e-30 lose nothing.
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, const float *__restrict__ dh_n,
          const float *__restrict__ dc_n, const float *__restrict__ w_hh, const float *__restrict__ k,
-         const uint4 *__restrict__ tape_gates, const float4 *__restrict__ tape_c, const void *__restrict__ tape_h,
+         const uint4 *__restrict__ tape_gates, const float *__restrict__ tape_c, const void *__restrict__ tape_h,
          void *__restrict__ da_rows, float *__restrict__ dk, float *__restrict__ dh0, float *__restrict__ dc0, int T, int B) {
-  __shared__ __align__(16) u16 da_shared[(1 + EXACT) * TILE * DA_STRIDE];
-  __shared__ u32 largest_of_warp[2][8];
+  __shared__ __align__(16) u16 da_shared[2][1 + EXACT][TILE * DA_STRIDE]; // two that take turns: one meeting a step
+  __shared__ __align__(8) float2 parts[PARTS];
+  __shared__ __align__(8) i64 barriers[2];
+  __shared__ float back_of_warp[2][WARPS];
   const Place at = my_place();
-  const i64 model = at.model, tiles = gridDim.x;
-  w_hh += model * 4 * H * H, k += model * T * H * (K_PER_SAMPLE ? B : 1);
-  dh_n += model * B * H, dc_n += model * B * H, dh0 += model * B * H, dc0 += model * B * H;
+  const Gathering gathering(barriers, parts, at);
+  const i64 model = at.model, tiles = gridDim.x / RANKS;
+  w_hh += model * 4 * H * H, k += model * T * H * (K_PER_SAMPLE ? B : 1), dh0 += model * B * H, dc0 += model * B * H;
 
-  u32 r[4][BLOCKS][4]; // transposed: its rows are the units that h comes from
+  // Transposed: rows are the units that h comes from, columns the slopes in the order of da_shared.
+  u32 r[TILES][2 * UNITS * WARPS][4];
 #pragma unroll
-  for (int g = 0; g < 4; g++)
+  for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
-    for (int block = 0; block < BLOCKS; block++)
-      load_weights(r[g][block], rest_at(at, g, block), at, at.warp * 16, block * 16, [&](int from, int unit) {
-        return unit < H && from < H ? w_hh[(g * H + unit) * H + from] : 0.0f;
+    for (int n = 0; n < 2 * UNITS * WARPS; n++)
+      load_weights(r[tile][n], rest_at(tile * 2 * UNITS * WARPS + n), (at.warp * TILES + tile) * 16, n * 16, [&](int from, int column) {
+        const int warp = column / (32 * UNITS), gate = column / (8 * UNITS) % 4;
+        const int unit = (at.rank * WARPS + warp) * 8 * UNITS + column % (8 * UNITS);
+        return unit < H && from < H ? w_hh[(gate * H + unit) * H + from] : 0.0f;
       });
-  float dh[4], dc[4];
-  bool real[4];
+  float dh[CELLS], dc[CELLS];
+  bool real[CELLS];
 #pragma unroll
-  for (int cell = 0; cell < 4; cell++) {
-    real[cell] = at.unit(cell) < H && at.sample(cell) < B;
-    dh[cell] = real[cell] ? dh_n[at.sample(cell) * H + at.unit(cell)] : 0;
-    dc[cell] = real[cell] ? dc_n[at.sample(cell) * H + at.unit(cell)] : 0;
+  for (int cell = 0; cell < CELLS; cell++) {
+    const int unit = at.unit(cell >> 1), sample = at.sample(cell & 1);
+    real[cell] = unit < H && sample < B;
+    dh[cell] = real[cell] && dh_n ? dh_n[(model * B + sample) * H + unit] : 0;
+    dc[cell] = real[cell] && dc_n ? dc_n[(model * B + sample) * H + unit] : 0;
   }
-  float4 next_gates[EXACT ? 4 : 2], next_c, next_h;
-  float next_k[4], next_dh[4], next_dc[4];
-#pragma unroll
-  for (int cell = 0; cell < 4; cell++) next_dh[cell] = next_dc[cell] = 0;
-  auto fetch = [&](int next) {
-    const int t = max(next, 0); // no branch: one would have to wait for what is loaded
-    i64 block = ((model * T + t) * tiles + at.tile) * THREADS;
-#pragma unroll
-    for (int n = 0; n < (EXACT ? 4 : 2); n++)
-      next_gates[n] = __ldcs((const float4 *)tape_gates + (EXACT ? 4 : 2) * block + n * THREADS + threadIdx.x);
-    next_c = __ldcs(tape_c + block + threadIdx.x);
-    if (EXACT) next_h = __ldcs((const float4 *)tape_h + block + threadIdx.x);
-    else {
-      uint2 two = __ldcs((const uint2 *)tape_h + block + threadIdx.x);
-      next_h.x = __uint_as_float(two.x), next_h.y = __uint_as_float(two.y);
-    }
-#pragma unroll
-    for (int cell = 0; cell < 4; cell++) {
-      i64 row = (i64)t * B + at.sample(cell), place = (model * T * B + row) * H + at.unit(cell);
-      if (K_PER_SAMPLE) next_k[cell] = real[cell] ? __ldg(k + row * H + at.unit(cell)) : 0;
-      else if (!(cell & 1)) next_k[cell] = at.unit(cell) < H ? __ldg(k + (i64)t * H + at.unit(cell)) : 0;
-      if (SEQUENCE) {
-        next_dh[cell] = dh_all && real[cell] ? __ldcs(dh_all + place) : 0;
-        next_dc[cell] = dc_all && real[cell] ? __ldcs(dc_all + place) : 0;
-      }
-    }
-  };
-  // How large the next slopes can get is known before they are made, so that they can be scaled on the way.
-  auto tell_largest = [&](int t) {
-    const float c[4] = {next_c.x, next_c.y, next_c.z, next_c.w};
-    float most = 0;
-#pragma unroll
-    for (int cell = 0; cell < 4; cell++) {
-      dh[cell] += next_dh[cell], dc[cell] += next_dc[cell];
-      most = fmaxf(most, (fabsf(dh[cell]) + fabsf(dc[cell])) * fmaxf(1.0f, fabsf(c[cell])));
-    }
-    u32 bits = __reduce_max_sync(0xffffffffu, __float_as_uint(most));
-    if (at.lane == 0) largest_of_warp[t & 1][at.warp] = bits;
-  };
-  fetch(T - 1);
-  tell_largest(T - 1);
-  __syncthreads();
 
-  for (int t = T - 1; t >= 0; t--) {
-    u32 largest = 0;
+  // Loads and places in memory as in the forward pass, the other way round.
+  const i64 block = ((model * T + T - 1) * tiles + at.tile) * RANKS + at.rank, tape_step = tiles * RANKS * THREADS;
+  const float4 *gates_at = (const float4 *)tape_gates + block * THREADS * UNITS * (1 + EXACT) + threadIdx.x;
+  const float *tape_c_at = tape_c + (block * THREADS + threadIdx.x) * CELLS;
+  const u16 *tape_h_at = (const u16 *)tape_h + (block * THREADS + threadIdx.x) * CELLS * (1 + EXACT);
+  const float *k_at[2];
+  i64 out_at[2]; // in all h, all c, and k's gradient for each sample
 #pragma unroll
-    for (int w = 0; w < BLOCKS; w++) largest = max(largest, largest_of_warp[t & 1][w]);
-    float back, scale = scale_for(largest, &back);
-    float da[4][4], dk_of[4], keep[4];
-    const float c[4] = {next_c.x, next_c.y, next_c.z, next_c.w};
+  for (int s = 0; s < 2; s++) {
+    k_at[s] = k + (K_PER_SAMPLE ? ((i64)(T - 1) * B + at.sample_there(s, B)) * H : (i64)(T - 1) * H);
+    out_at[s] = ((model * T + T - 1) * B + at.sample_there(s, B)) * H;
+  }
+  float *dk_at = dk + ((model * tiles + at.tile) * T + T - 1) * H;
+  // Chunks of eight of the tile's slopes that this thread sends to memory: UNITS of them, TILE / UNITS samples apart.
+  const int chunk_sample = threadIdx.x / (OWN / 2), chunk_column = threadIdx.x % (OWN / 2) * 8;
+  u16 *chunk_at = (u16 *)da_rows + ((model * T + T - 1) * B + at.tile * TILE + chunk_sample) * (4 * HP) + at.rank * 4 * OWN + chunk_column;
+
+  // k is loaded two steps ahead, so that it is known whose part of the tape will be wanted. What is not wanted was never
+  // written either.
+  float4 next_gates[UNITS * (1 + EXACT)];
+  Cells next_c;
+  HalfCells next_h;
+  Cells next_h_exact;
+  float next_k[CELLS], later_k[CELLS], next_dh[CELLS], next_dc[CELLS];
 #pragma unroll
-    for (int cell = 0; cell < 4; cell++) {
-      float v[4], h; // i f g o
+  for (int n = 0; n < UNITS * (1 + EXACT); n++) next_gates[n] = make_float4(0, 0, 0, 0);
+  next_c = Cells(), next_h = HalfCells(), next_h_exact = Cells();
+#pragma unroll
+  for (int cell = 0; cell < CELLS; cell++) next_dh[cell] = next_dc[cell] = next_k[cell] = 0;
+  auto fetch_k = [&](bool more) {
+#pragma unroll
+    for (int cell = 0; cell < CELLS; cell++)
+      if (K_PER_SAMPLE || (cell & 1) == 0) {
+        next_k[cell] = later_k[cell];
+        later_k[cell] = load_early(k_at[cell & 1] + at.unit_there(cell >> 1));
+      }
+#pragma unroll
+    for (int s = 0; s < 2; s++) k_at[s] -= more ? (K_PER_SAMPLE ? B : 1) * H : 0;
+  };
+  auto fetch = [&](bool skips) {
+    bool somebody = false;
+#pragma unroll
+    for (int cell = 0; cell < CELLS; cell++) somebody |= at.unit(cell >> 1) < H && next_k[K_PER_SAMPLE ? cell : cell & 2] != 0;
+    const bool wanted = !skips || __any_sync(0xffffffffu, somebody);
+#pragma unroll
+    for (int n = 0; n < UNITS * (1 + EXACT); n++) load_early(next_gates[n], gates_at + n * THREADS, wanted);
+    load_early(next_c, (const Cells *)tape_c_at, wanted);
+    if (EXACT) load_early(next_h_exact, (const Cells *)tape_h_at, wanted);
+    else load_early(next_h, (const HalfCells *)tape_h_at, wanted);
+#pragma unroll
+    for (int cell = 0; cell < CELLS; cell++) {
+      const i64 out = out_at[cell & 1] + at.unit_there(cell >> 1);
+      if (SEQUENCE && dh_all) next_dh[cell] = load_early(dh_all + out);
+      if (SEQUENCE && dc_all) next_dc[cell] = load_early(dc_all + out);
+    }
+  };
+  auto move_on = [&](bool more) {
+    const i64 by = more ? tape_step : 0;
+    gates_at -= by * UNITS * (1 + EXACT), tape_c_at -= by * CELLS, tape_h_at -= by * CELLS * (1 + EXACT);
+#pragma unroll
+    for (int s = 0; s < 2; s++) out_at[s] -= more ? B * H : 0;
+  };
+  const u32 tables = shared_address(da_shared), read_at = tables + ((at.lane & 7) * DA_STRIDE + (at.lane >> 3) * 8) * 2;
+  const u32 write_at = tables + at.warp * 64 * UNITS + share_of_the_way<4>(at, DA_STRIDE);
+  Known known[CELLS];
+  auto prepare = [&]() {
+#pragma unroll
+    for (int cell = 0; cell < CELLS; cell++) {
+      const int n = cell >> 1, s = cell & 1;
+      float v[4];
 #pragma unroll
       for (int g = 0; g < 4; g++) {
-        if (EXACT) v[g] = (&next_gates[g % (EXACT ? 4 : 2)].x)[cell];
-        else {
-          u32 two = __float_as_uint((&next_gates[g >> 1].x)[(g & 1) * 2 + (cell >> 1)]);
-          v[g] = cell & 1 ? half_high(two) : half_low(two);
+        const u32 two = __float_as_uint((&next_gates[n].x)[g]);
+        v[g] = EXACT ? (&next_gates[EXACT ? cell : 0].x)[g] : s ? half_high(two) : half_low(two);
+      }
+      const u32 two = __float_as_uint(((const float *)&next_h)[n]);
+      const float h = EXACT ? ((const float *)&next_h_exact)[cell] : s ? half_high(two) : half_low(two);
+      const float open = at.unit(n) < H ? next_k[K_PER_SAMPLE ? cell : 2 * n] : 0; // who is not there never opens
+      known[cell].find(v, ((const float *)&next_c)[cell], h, open);
+    }
+  };
+  fetch_k(T > 1);
+  fetch_k(T > 2);
+  fetch(false);
+  prepare();
+  meet();
+
+  auto run = [&](auto kind) {
+    // Slopes of so many warps at once: products that wait for each other less.
+    constexpr bool skips = decltype(kind)::skips;
+    constexpr int group = skips || TILES > 4 ? 1 : 4 / TILES;
+    for (int step = 0; step < T; step++) {
+      const u32 turn = (step & 1) * (1 + EXACT) * DA_TABLE;
+      u32 most = 0; // as bits, in which not-a-number is more than anything
+#pragma unroll
+      for (int cell = 0; cell < CELLS; cell++) {
+        dh[cell] += real[cell] ? next_dh[cell] : 0, dc[cell] += real[cell] ? next_dc[cell] : 0;
+        most = max(most, __float_as_uint(known[cell].bound(dh[cell], dc[cell])));
+      }
+      most = __reduce_max_sync(0xffffffffu, most);
+      float da[4][CELLS], dk_of[CELLS], back, scale = scale_for(most, &back);
+      // A warp whose units are all closed, or matter to nobody, has no slopes.
+      if (at.lane == 0) back_of_warp[step & 1][at.warp] = skips && most == 0 ? 0 : back;
+#pragma unroll
+      for (int cell = 0; cell < CELLS; cell++) {
+        float slopes[4];
+        known[cell].step(dh[cell], dc[cell], scale, slopes, dk_of[cell]);
+#pragma unroll
+        for (int g = 0; g < 4; g++) {
+          da[g][cell] = slopes[g];
+          if (EXACT && at.sample(cell & 1) < B)
+            ((float *)da_rows)[((model * T + T - 1 - step) * B + at.sample(cell & 1)) * (4 * HP) +
+                               (at.rank * WARPS + at.warp) * 32 * UNITS + (g * UNITS + (cell >> 1)) * 8 + at.row] = slopes[g] * back;
         }
       }
-      if (EXACT) h = (&next_h.x)[cell];
-      else h = cell & 1 ? half_high(__float_as_uint((&next_h.x)[cell >> 1])) : half_low(__float_as_uint((&next_h.x)[cell >> 1]));
-      float i = v[0], f = v[1], g = v[2], o = v[3], kk = next_k[K_PER_SAMPLE ? cell : cell & 2];
-      float c_new = fmaf(f, c[cell], i * g), squashed = tanh_(c_new);
-      bool shut = kk == 0;
-      dk_of[cell] = shut ? 0 : fmaf(dc[cell], c_new - c[cell], dh[cell] * (o * squashed - h));
-      float dh_new = kk * dh[cell], dc_new = fmaf(kk, dc[cell], dh_new * o * (1 - squashed * squashed));
-      da[0][cell] = shut ? 0 : dc_new * g * i * (1 - i);
-      da[1][cell] = shut ? 0 : dc_new * c[cell] * f * (1 - f);
-      da[2][cell] = shut ? 0 : dc_new * i * (LOGISTIC ? g * (1 - g) : 1 - g * g);
-      da[3][cell] = shut ? 0 : dh_new * squashed * o * (1 - o);
-      keep[cell] = shut ? dh[cell] : (1 - kk) * dh[cell];
-      dc[cell] = shut ? dc[cell] : fmaf(f, dc_new, (1 - kk) * dc[cell]);
-    }
 #pragma unroll
-    for (int g = 0; g < 4; g++) {
-      float scaled[4];
+      for (int half = 0; half < UNITS; half++) { // of 32 columns: in a block two gates of 16 units, in a cluster four of 8
+        u32 rounded[4], rest[4];
 #pragma unroll
-      for (int cell = 0; cell < 4; cell++) {
-        scaled[cell] = da[g][cell] * scale;
-        if (EXACT && at.sample(cell) < B)
-          ((float *)da_rows)[((model * T + t) * B + at.sample(cell)) * (4 * HP) + g * HP + at.unit(cell)] = da[g][cell];
+        for (int m = 0; m < 4; m++) {
+          const float *two = da[(half * 4 + m) / UNITS] + 2 * (m % UNITS);
+          rounded[m] = pack_half(two[0], two[1]);
+          if (EXACT) rest[m] = pack_rest(two[0], two[1], rounded[m]);
+        }
+        store_across<4>(write_at + turn + half * 64, DA_STRIDE, rounded);
+        if (EXACT) store_across<4>(write_at + turn + DA_TABLE + half * 64, DA_STRIDE, rest);
       }
-      share_cells(da_shared + g * HP, TILE, DA_STRIDE, at, scaled);
-    }
-    fetch(t - 1);
-    __syncthreads();
-    // Two of the tile's chunks of eight slopes: read before the products, sent to memory in their shadow.
-    uint4 chunks[2];
-    auto chunk_sample = [&](int n) { return ((int)threadIdx.x + n * THREADS) / (4 * HP / 8); };
-    auto chunk_column = [&](int n) { return ((int)threadIdx.x + n * THREADS) % (4 * HP / 8) * 8; };
-    if (!EXACT)
+      const i64 now[2] = {out_at[0], out_at[1]};
+      move_on(step + 1 < T);
+      fetch_k(step + 3 < T);
+      fetch(skips);
+      __syncthreads();
+      uint4 chunks[UNITS]; // read before the products, sent to memory in their shadow
 #pragma unroll
-      for (int n = 0; n < 2; n++) chunks[n] = *(const uint4 *)(da_shared + chunk_sample(n) * DA_STRIDE + chunk_column(n));
-    float sums[4][4] = {{0}}, rests[4] = {0}; // several sums: they wait for each other less
-    const u32 address = shared_address(da_shared + (at.lane & 7) * DA_STRIDE + (at.lane >> 3) * 8);
+      for (int n = 0; n < UNITS; n++)
+        if (!EXACT) chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample + n * TILE / UNITS) * DA_STRIDE + chunk_column);
+      const float chunk_back = back_of_warp[step & 1][chunk_column / (32 * UNITS)];
+      float sums[TILES][4] = {{0}}, backs[WARPS];
 #pragma unroll
-    for (int n = 0; n < 4 * BLOCKS; n += 2) {
-      u32 q[4], q_rest[4];
-      load_4(q, address + n * 32);
-      if (EXACT) load_4(q_rest, address + TILE * DA_STRIDE * 2 + n * 32);
+      for (int warp = 0; warp < WARPS; warp++) backs[warp] = back_of_warp[step & 1][warp];
 #pragma unroll
-      for (int m = 0; m < 2; m++) {
-        int gate = (n + m) / BLOCKS, block = (n + m) % BLOCKS;
-        accumulate(sums[(n + m) & 3], rests, r[gate][block], at, gate, block, q + 2 * m, q_rest + 2 * m);
+      for (int first = 0; first < WARPS; first += group) {
+        if (skips && backs[first] == 0) continue;
+        float part[group][TILES][4] = {{{0}}}, rests[group][TILES][4] = {{{0}}};
+#pragma unroll
+        for (int half = 0; half < UNITS; half++) {
+          u32 q[group][4], q_rest[group][4];
+#pragma unroll
+          for (int m = 0; m < group && first + m < WARPS; m++) {
+            const u32 address = read_at + turn + ((first + m) * UNITS + half) * 64;
+            load_columns(q[m], address, true);
+            if (EXACT) load_columns(q_rest[m], address + DA_TABLE, true);
+          }
+#pragma unroll
+          for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int m = 0; m < group && first + m < WARPS; m++)
+#pragma unroll
+              for (int tile = 0; tile < TILES; tile++) {
+                const int column = ((first + m) * UNITS + half) * 2 + n;
+                accumulate(part[m][tile], rests[m][tile], r[tile][column], rest_at(tile * 2 * UNITS * WARPS + column), q[m] + 2 * n,
+                           q_rest[m] + 2 * n);
+              }
+        }
+#pragma unroll
+        for (int m = 0; m < group && first + m < WARPS; m++)
+#pragma unroll
+          for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+              const float found = EXACT ? fmaf(rests[m][tile][n], 1 / REST, part[m][tile][n]) : part[m][tile][n];
+              sums[tile][n] = fmaf(backs[first + m], found, sums[tile][n]);
+            }
       }
-    }
-    if (!EXACT)
+      gathering.send(step, at, sums);
 #pragma unroll
-      for (int n = 0; n < 2; n++)
-        if (at.tile * TILE + chunk_sample(n) < B)
-          *(uint4 *)((u16 *)da_rows + ((model * T + t) * B + at.tile * TILE + chunk_sample(n)) * (4 * HP) + chunk_column(n)) =
-              as_bfloat(chunks[n], back);
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
+      for (int n = 0; n < UNITS; n++)
+        if (!EXACT && at.tile * TILE + chunk_sample + n * TILE / UNITS < B)
+          *(uint4 *)(chunk_at + n * (TILE / UNITS) * 4 * HP) = as_bfloat(chunks[n], chunk_back);
+      chunk_at -= (i64)B * 4 * HP;
       if (K_PER_SAMPLE) {
 #pragma unroll
-        for (int cell = 2 * n; cell < 2 * n + 2; cell++)
-          if (real[cell]) dk[((model * T + t) * B + at.sample(cell)) * H + at.unit(cell)] = dk_of[cell];
-      } else { // over the tile's samples
-        float sum = dk_of[2 * n] + dk_of[2 * n + 1];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (at.column == 0 && at.unit(2 * n) < H) dk[((model * tiles + at.tile) * T + t) * H + at.unit(2 * n)] = sum;
-      }
-    }
+        for (int cell = 0; cell < CELLS; cell++)
+          if (real[cell]) dk[now[cell & 1] + at.unit(cell >> 1)] = dk_of[cell];
+      } else
 #pragma unroll
-    for (int cell = 0; cell < 4; cell++) {
-      float sum = (sums[0][cell] + sums[1][cell]) + (sums[2][cell] + sums[3][cell]);
-      if (EXACT) sum = fmaf(rests[cell], 1 / REST, sum);
-      dh[cell] = fmaf(back, sum, keep[cell]);
+        for (int n = 0; n < UNITS; n++) { // over the tile's samples
+          float sum = dk_of[2 * n] + dk_of[2 * n + 1];
+          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+          if (at.column == 0 && at.unit(n) < H) dk_at[at.unit(n)] = sum;
+        }
+      dk_at -= H;
+      prepare(); // while the sums are on their way
+      gathering.add(step, sums, dh);
     }
-    if (t > 0) tell_largest(t - 1);
-    __syncthreads();
-  }
+  };
+  if (RANKS == 1 && has_zeros(k, at, T, B)) run(Sparse()); // else branches cost more than they save
+  else run(Dense());
+  meet(); // nobody leaves while others may still write here
 #pragma unroll
-  for (int cell = 0; cell < 4; cell++)
+  for (int cell = 0; cell < CELLS; cell++)
     if (real[cell]) {
-      dh0[at.sample(cell) * H + at.unit(cell)] = dh[cell];
-      dc0[at.sample(cell) * H + at.unit(cell)] = dc[cell];
+      dh0[at.sample(cell & 1) * H + at.unit(cell >> 1)] = dh[cell];
+      dc0[at.sample(cell & 1) * H + at.unit(cell >> 1)] = dc[cell];
     }
+}
+
+// Takes the product of slopes and rows, (M, slopes, ROW), apart into the gradients of w_ih, w_hh and b, in torch's order;
+// and adds up dk_parts (M, tiles, T, H), unless k was each sample's own. A thread a number.
+extern "C" __global__ void finish(const float *__restrict__ product, const float *__restrict__ dk_parts,
+                                  float *__restrict__ dw_ih, float *__restrict__ dw_hh, float *__restrict__ db,
+                                  float *__restrict__ dk, int models, int T, int tiles) {
+  i64 n = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+  const i64 weights = (i64)models * 4 * H * (H + D + 1), steps = (i64)T * H;
+  if (n < weights) {
+    const int column = n % (H + D + 1), row = n / (H + D + 1) % (4 * H), gate = row / H, unit = row % H;
+    const i64 model = n / (H + D + 1) / (4 * H), out = model * 4 * H + row;
+    const i64 slope = (model * 4 * (HP / (8 * UNITS)) + unit / (8 * UNITS) * 4 + gate) * 8 * UNITS + unit % (8 * UNITS);
+    const float v = product[slope * ROW + (column < H ? column : HP + column - H)];
+    if (column < H) dw_hh[out * H + column] = v;
+    else if (column < H + D) dw_ih[out * D + column - H] = v;
+    else db[out] = v;
+  } else if (!K_PER_SAMPLE && (n -= weights) < models * steps) {
+    const float *part = dk_parts + n / steps * tiles * steps + n % steps;
+    float sum = 0;
+#pragma unroll 8
+    for (int tile = 0; tile < tiles; tile++) sum += part[tile * steps];
+    dk[n] = sum;
+  }
 }

@@ -109,7 +109,7 @@ class Kernels:
             self.modules[index] = module
         function = c_void_p()
         _check(driver().cuModuleGetFunction(byref(function), self.modules[index], name.encode()), f"find {name}")
-        if shared_bytes > 48 * 1024:
+        if shared_bytes:  # beyond the 48 KB that every kernel may have, its own tables included
             most_dynamic_shared = 8
             _check(driver().cuFuncSetAttribute(function, most_dynamic_shared, shared_bytes), "get shared memory")
         self.functions[index, name] = function

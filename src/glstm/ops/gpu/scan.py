@@ -1,123 +1,181 @@
-"""A whole sequence in one kernel, forward and backward, for as many units as fit into one multiprocessor.
+"""A whole sequence in one kernel, forward and backward: 8 samples on one multiprocessor, or on a cluster of them.
 
 Tensors are float32, contiguous, and have a leading model axis M (x may be without it: then all models read the same).
 """
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from glstm.ops.gpu.products import drive_of, multiply, rows_of
 from glstm.ops.gpu.runtime import Kernels, Long
 
-LARGEST = 128  # units whose recurrent weights fit into the registers of one multiprocessor
 INLINE = 4  # inputs up to which the kernel multiplies them itself
-TILE, BLOCK = 8, 16  # samples and units that a matrix instruction takes
+TILE = 8  # samples that a matrix instruction takes
 END = 16  # numbers after h in a row of the weights' gradient's left side: x, 1, zeros
+THREADS = 256  # of the kernel that takes the gradients apart
+
+# Units whose recurrent weights fit into the registers of so many blocks together.
+ROOM = {1: 128, 4: 256, 8: 384}
+LARGEST = max(ROOM.values())
+WORTH_SHARING = 64  # units above which four blocks are quicker than one, where there is room for all of them
 
 HERE = Path(__file__).parent
 
 
-def padded(hidden: int) -> int:
-    return (hidden + BLOCK - 1) // BLOCK * BLOCK
+@dataclass(frozen=True)
+class Shape:
+    """How a layer is laid out on the device."""
+
+    models: int
+    steps: int
+    batch: int
+    hidden: int
+    exact: bool
+    ranks: int  # blocks that share the units
+
+    @property
+    def units(self) -> int:
+        """Of a thread; they lie 8 apart."""
+        return 2 if self.ranks == 1 else 1
+
+    @property
+    def padded(self) -> int:
+        whole = 8 * self.units * self.ranks
+        return (self.hidden + whole - 1) // whole * whole
+
+    @property
+    def tiles(self):
+        return tiles_of(self.batch)
+
+    @property
+    def grid(self) -> tuple[tuple[int, int], int]:
+        """Blocks and threads of a launch."""
+        return (self.tiles * self.ranks, self.models), 4 * self.padded // (self.units * self.ranks)
+
+    @property
+    def tape_parts(self) -> list:
+        """How many 32-bit words the tape has of gates, previous c, previous h and rows for the weights' gradient."""
+        cells = self.models * self.steps * self.tiles * TILE * self.padded
+        rows = self.models * self.steps * self.batch * (self.padded + END)
+        return [cells * 4, cells, cells, rows] if self.exact else [cells * 2, cells, cells // 2, rows // 2]
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Of a block's shared memory, for what 16 bits round off its weights: too much for the registers."""
+        return 8 * self.padded**2 // self.ranks if self.exact else 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """All that a block needs at most: the backward kernel's tables come on top."""
+        slopes = 4 * (1 + self.exact) * TILE * (4 * self.padded // self.ranks + 8)
+        return self.dynamic_bytes + slopes + (64 * self.padded if self.ranks > 1 else 0) + 256
+
+    def constants(self, inputs: int, candidate: str, k_per_sample, sequence, taped) -> dict:
+        return {
+            "H": self.hidden,
+            "RANKS": self.ranks,
+            "D": inputs if inputs <= INLINE else 0,
+            "LOGISTIC": candidate == "sigmoid",
+            "K_PER_SAMPLE": k_per_sample,
+            "SEQUENCE": sequence,
+            "TAPED": taped,
+            "EXACT": self.exact,
+        }
 
 
-def tape_parts(models, steps, batch, hidden: int, exact: bool) -> list:
-    """How many 32-bit words the tape has of gates, previous c, previous h and rows for the weights' gradient."""
-    threads = (batch + TILE - 1) // TILE * 2 * padded(hidden)
-    cells = models * steps * threads * 4
-    rows = models * steps * batch * (padded(hidden) + END)
-    return [cells * 4, cells, cells, rows] if exact else [cells * 2, cells, cells // 2, rows // 2]
+def tiles_of(batch):
+    return (batch + TILE - 1) // TILE
 
 
-def source(part: str) -> str:
+def ranks_for(hidden: int, tiles, clusters: bool, multiprocessors: int) -> int | None:
+    """Blocks that share the units; None where they cannot. `tiles` are those of all models."""
+    if hidden > (LARGEST if clusters else ROOM[1]):
+        return None
+    least = next(ranks for ranks, room in ROOM.items() if hidden <= room)
+    if least == 1 and hidden > WORTH_SHARING and clusters:
+        # A cluster lies within a group of up to 16 multiprocessors: of what is over, none can be made.
+        return 4 if 4 * tiles <= multiprocessors // 16 * 16 else 1
+    return least
+
+
+def source(part: str, ranks: int) -> str:
     """Of 'forward' or 'backward'."""
-    return (HERE / "cells.cuh").read_text() + (HERE / f"{part}.cu").read_text()
+    names = ("cell.cuh", "matrix.cuh", "layout.cuh", "block.cuh" if ranks == 1 else "cluster.cuh", f"{part}.cu")
+    return "".join((HERE / name).read_text() for name in names)
 
 
 @cache
 def kernels(part: str, **constants: int) -> Kernels:
-    return Kernels(source(part), constants)
+    return Kernels(source(part, constants["RANKS"]), constants)
 
 
-def constants_for(hidden: int, inputs: int, candidate: str, k_per_sample, sequence, taped, exact) -> dict:
-    return {
-        "H": hidden,
-        "D": inputs if inputs <= INLINE else 0,
-        "LOGISTIC": candidate == "sigmoid",
-        "K_PER_SAMPLE": k_per_sample,
-        "SEQUENCE": sequence,
-        "TAPED": taped,
-        "EXACT": exact,
-    }
+def by_gate(product: Tensor, shape: Shape) -> Tensor:
+    """(M, slopes, columns) as (M, 4H, columns): slopes are in the order (block, warp, gate, unit)."""
+    side, columns = 8 * shape.units, product.shape[2]
+    product = product.view(shape.models, -1, 4, side, columns).transpose(1, 2)
+    product = product.reshape(shape.models, 4, shape.padded, columns)[:, :, : shape.hidden]
+    return product.reshape(shape.models, 4 * shape.hidden, columns)
 
 
-def dynamic_bytes(hidden: int, exact: bool) -> int:
-    """Of shared memory, for what 16 bits round off the weights: too much for the registers."""
-    blocks = padded(hidden) // BLOCK
-    return blocks * 4 * blocks * 512 if exact else 0
+def by_slope(weights: Tensor, shape: Shape) -> Tensor:
+    """The other way round, with zeros for units that are not there."""
+    side, columns = 8 * shape.units, weights.shape[2]
+    missing = shape.padded - shape.hidden
+    filled = torch.nn.functional.pad(weights.view(shape.models, 4, shape.hidden, columns), (0, 0, 0, missing))
+    filled = filled.view(shape.models, 4, -1, side, columns).transpose(1, 2)
+    return filled.reshape(shape.models, 4 * shape.padded, columns)
 
 
-def shared_bytes(hidden: int, exact: bool) -> int:
-    """All that a block needs: the larger of the two kernels' tables comes on top."""
-    return dynamic_bytes(hidden, exact) + 2 * (1 + exact) * TILE * (4 * padded(hidden) + 8) + 64
-
-
-def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool, exact: bool):
+def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool):
     """All h or None, final h, final c, all c or None, tape or None."""
-    models, hidden = w_hh.shape[0], w_hh.shape[2]
-    steps, batch, inputs = x.shape[-3:]
+    inputs = x.shape[-1]
     read = x if inputs <= INLINE else drive_of(x, w_ih, b)
-    everything = (models, steps, batch, hidden)
+    everything = (shape.models, shape.steps, shape.batch, shape.hidden)
     h = x.new_empty(everything) if sequence or cells else None
     c = x.new_empty(everything) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
-    sizes = tape_parts(models, steps, batch, hidden, exact)
-    tape = x.new_empty(sum(sizes)) if taped else None
-    parts = [None] * 4 if tape is None else tape.split(sizes)
-    constants = constants_for(hidden, inputs, candidate, k.dim() == 4, h is not None, taped, exact)
-    kernels("forward", **constants).launch(
-        "forward", ((batch + TILE - 1) // TILE, models), 2 * padded(hidden),
+    tape = x.new_empty(sum(shape.tape_parts)) if taped else None
+    parts = [None] * 4 if tape is None else tape.split(shape.tape_parts)
+    kernels("forward", **shape.constants(inputs, candidate, k.dim() == 4, h is not None, taped)).launch(
+        "forward", *shape.grid,
         read, Long(read[0].numel() if read.dim() == 4 else 0), w_ih, b, w_hh, k, h0, c0,
-        h, c, h_n, c_n, *parts, steps, batch,
-        shared_bytes=dynamic_bytes(hidden, exact),
+        h, c, h_n, c_n, *parts, shape.steps, shape.batch,
+        shared_bytes=shape.dynamic_bytes,
     )  # fmt: skip
     return h if sequence else None, h_n, c_n, c, tape
 
 
-def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate: str, need_x: bool):
-    """Gradients of x or None, w_ih, w_hh, b, k, h0, c0."""
-    models, hidden = w_hh.shape[0], w_hh.shape[2]
-    steps, batch, inputs = x.shape[-3:]
-    exact = tape.numel() == sum(tape_parts(models, steps, batch, hidden, True))
-    gates, c_before, h_before, rows = tape.split(tape_parts(models, steps, batch, hidden, exact))
-    tiles, wide, narrow = (batch + TILE - 1) // TILE, padded(hidden), torch.float32 if exact else torch.bfloat16
-    da = x.new_empty(models, steps * batch, 4 * wide, dtype=narrow)
-    dk = torch.empty_like(k) if k.dim() == 4 else x.new_empty(models, tiles, steps, hidden)
-    dh0, dc0 = torch.empty_like(dh_n), torch.empty_like(dc_n)
+def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate: str, need_x: bool):
+    """Gradients of x or None, w_ih, w_hh, b, k, h0, c0. dh, dh_n, dc_n and dc may be None: zeros."""
+    models, hidden, inputs = shape.models, shape.hidden, x.shape[-1]
+    gates, c_before, h_before, rows = tape.split(shape.tape_parts)
+    narrow = torch.float32 if shape.exact else torch.bfloat16
+    da = x.new_empty(models, shape.steps * shape.batch, 4 * shape.padded, dtype=narrow)
+    dk = torch.empty_like(k)
+    dk_parts = dk if k.dim() == 4 else x.new_empty(models, shape.tiles, shape.steps, hidden)
+    dh0, dc0 = x.new_empty(2, models, shape.batch, hidden)
     sequence = dh is not None or dc is not None
-    constants = constants_for(hidden, inputs, candidate, k.dim() == 4, sequence, True, exact)
-    kernels("backward", **constants).launch(
-        "backward", (tiles, models), 2 * wide,
-        dh, dc, dh_n, dc_n, w_hh, k, gates, c_before, h_before, da, dk, dh0, dc0, steps, batch,
-        shared_bytes=dynamic_bytes(hidden, exact),
+    run = kernels("backward", **shape.constants(inputs, candidate, k.dim() == 4, sequence, True))
+    run.launch(
+        "backward", *shape.grid,
+        dh, dc, dh_n, dc_n, w_hh, k, gates, c_before, h_before, da, dk_parts, dh0, dc0, shape.steps, shape.batch,
+        shared_bytes=shape.dynamic_bytes,
     )  # fmt: skip
-    rows = rows.view(narrow).view(models, steps * batch, wide + END)
-    product = (
-        multiply(da.transpose(1, 2), rows)
-        .view(models, 4, wide, wide + END)[:, :, :hidden]
-        .reshape(models, 4 * hidden, -1)
-    )
-    if inputs <= INLINE:
-        dw_ih, db = product[..., wide : wide + inputs], product[..., wide + inputs]
-    else:
-        dw_ih = multiply(da.transpose(1, 2), rows_of(x, models).to(narrow)).view(models, 4, wide, inputs)[:, :, :hidden]
-        dw_ih, db = dw_ih.reshape(models, 4 * hidden, inputs), product[..., wide]
+    rows, across = rows.view(narrow).view(models, -1, shape.padded + END), da.transpose(1, 2)
+    inline = inputs <= INLINE
+    dw_hh, db = torch.empty_like(w_hh), w_hh.new_empty(w_hh.shape[:2])
+    dw_ih = torch.empty_like(w_ih) if inline else by_gate(multiply(across, rows_of(x, models).to(narrow)), shape)
+    numbers = models * (4 * hidden * (hidden + inputs + 1) + (shape.steps * hidden if k.dim() == 3 else 0))
+    run.launch(
+        "finish", (-(-numbers // THREADS), 1), THREADS,
+        multiply(across, rows), dk_parts, dw_ih, dw_hh, db, dk, models, shape.steps, shape.tiles,
+    )  # fmt: skip
     dx = None
     if need_x:
-        weights = torch.nn.functional.pad(w_ih.view(models, 4, hidden, inputs), (0, 0, 0, wide - hidden))
-        dx = multiply(da, weights.view(models, 4 * wide, inputs).to(narrow)).view(models, steps, batch, inputs)
+        dx = multiply(da, by_slope(w_ih, shape).to(narrow)).view(models, shape.steps, shape.batch, inputs)
         dx = dx.sum(0) if x.dim() == 3 else dx
-    dk = dk if k.dim() == 4 else dk.sum(1)
-    return dx, dw_ih, product[..., :hidden], db, dk, dh0, dc0
+    return dx, dw_ih, dw_hh, db, dk, dh0, dc0

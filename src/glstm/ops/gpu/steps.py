@@ -1,7 +1,7 @@
 """Any number of units, step by step: torch multiplies, one kernel does the rest.
 
-For networks whose recurrent weights do not fit into one multiprocessor. Two launches a step: far from the one kernel of
-`scan.py`, and far quicker than the same in PyTorch; inside a CUDA graph the launches cost little.
+For networks whose recurrent weights do not fit into the registers of a cluster of multiprocessors. Two launches a step:
+far from the one kernel of `scan.py`, and far quicker than the same in PyTorch; in a CUDA graph launches cost little.
 """
 
 from functools import cache
@@ -13,12 +13,13 @@ from torch import Tensor
 from glstm.ops.gpu.runtime import Kernels, Long
 
 THREADS = 256
+HERE = Path(__file__).parent
 
 
 @cache
 def kernels(hidden: int, logistic: bool, k_per_sample: bool) -> Kernels:
-    constants = {"H": hidden, "LOGISTIC": logistic, "K_PER_SAMPLE": k_per_sample}
-    return Kernels((Path(__file__).parent / "steps.cu").read_text(), constants)
+    constants = {"H": hidden, "LOGISTIC": logistic, "K_PER_SAMPLE": k_per_sample, "EXACT": 1}
+    return Kernels("".join((HERE / name).read_text() for name in ("cell.cuh", "steps.cu")), constants)
 
 
 def tape_parts(models, steps, batch, hidden) -> list:

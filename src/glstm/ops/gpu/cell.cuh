@@ -1,0 +1,61 @@
+// A cell is a unit of a sample. One step of it, forward and backward: the same in every kernel.
+//
+// Constants, given when this is compiled: LOGISTIC candidate, EXACT (float32 throughout; else what the hardware has).
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef long long i64;
+
+#if EXACT
+__device__ __forceinline__ float sigmoid_(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+__device__ __forceinline__ float tanh_(float x) {
+  float e = __expf(-2 * fabsf(x));
+  return copysignf(__fdividef(1 - e, 1 + e), x);
+}
+#else
+__device__ __forceinline__ float tanh_(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float sigmoid_(float x) { return fmaf(0.5f, tanh_(0.5f * x), 0.5f); }
+#endif
+
+// v: the gates' sums on the way in, the gates i f g o on the way out. A closed unit's state is copied bit for bit.
+__device__ __forceinline__ void step_cell(float v[4], float k, float &c, float &h) {
+  v[0] = sigmoid_(v[0]), v[1] = sigmoid_(v[1]), v[3] = sigmoid_(v[3]);
+  v[2] = LOGISTIC ? sigmoid_(v[2]) : tanh_(v[2]);
+  float c_new = fmaf(v[1], c, v[0] * v[2]), h_new = v[3] * tanh_(c_new);
+  float c_mixed = fmaf(k, c_new, (1 - k) * c), h_mixed = fmaf(k, h_new, (1 - k) * h);
+  c = k == 0 ? c : c_mixed, h = k == 0 ? h : h_mixed; // selects: a branch here costs more than both sides
+}
+
+// Backward: what is known of a cell's step before its gradient arrives, from the gates v and the state c and h before it.
+// Of a closed unit's step nothing was kept, and what is there instead may be anything: it is taken as zeros.
+struct Known {
+  float k, f, reach, through_h, into_c, into_h, slopes[4];
+  __device__ __forceinline__ void find(const float v[4], float c, float h, float open) {
+    const bool shut = open == 0;
+    const float i = shut ? 0 : v[0], g = shut ? 0 : v[2], o = shut ? 0 : v[3];
+    k = open, f = shut ? 0 : v[1], c = shut ? 0 : c, h = shut ? 0 : h;
+    const float c_new = fmaf(f, c, i * g), squashed = tanh_(c_new);
+    reach = fmaxf(1.0f, fabsf(c));
+    into_c = c_new - c, into_h = fmaf(o, squashed, -h);
+    through_h = o * fmaf(-squashed, squashed, 1);
+    slopes[0] = g * fmaf(-i, i, i);
+    slopes[1] = c * fmaf(-f, f, f);
+    slopes[2] = i * (LOGISTIC ? fmaf(-g, g, g) : fmaf(-g, g, 1));
+    slopes[3] = squashed * fmaf(-o, o, o);
+  }
+  // No slope of the step is larger than this.
+  __device__ __forceinline__ float bound(float dh, float dc) const { return k == 0 ? 0 : (fabsf(dh) + fabsf(dc)) * reach; }
+  // dh, dc: of the state after the step on the way in; of the state before it on the way out, less what comes through the
+  // sums. da: the sums' slopes times `scale`, a power of two.
+  __device__ __forceinline__ void step(float &dh, float &dc, float scale, float da[4], float &dk) const {
+    dk = fmaf(dc, into_c, dh * into_h);
+    float dh_new = k * dh, dc_new = fmaf(k, dc, dh_new * through_h);
+    dh -= dh_new, dc = fmaf(f, dc_new, fmaf(-k, dc, dc));
+    dh_new *= scale, dc_new *= scale;
+    da[0] = dc_new * slopes[0], da[1] = dc_new * slopes[1], da[2] = dc_new * slopes[2], da[3] = dh_new * slopes[3];
+  }
+};

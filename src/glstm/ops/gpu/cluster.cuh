@@ -1,0 +1,153 @@
+// A cluster of blocks for the 8 samples: blocks write straight into each other's shared memory, and who waits counts the
+// bytes that came in.
+
+#define TOGETHER __cluster_dims__(RANKS, 1, 1)
+
+__device__ __forceinline__ void meet() {
+  __syncthreads();
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// The same place in another block's shared memory.
+__device__ __forceinline__ u32 in_block(u32 address, int rank) {
+  u32 r;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
+  return r;
+}
+
+// Letters of so many bytes, whose parts arrive from all blocks, this one among them, in two boxes that take turns. A box is
+// written again two letters later, by blocks that have had the whole letter between, so that nobody still reads it.
+struct Mail {
+  u32 barriers, bytes;
+  __device__ __forceinline__ Mail(i64 *two, u32 size) : barriers(shared_address(two)), bytes(size) {
+    if (threadIdx.x) return;
+    for (int box = 0; box < 2; box++) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(barriers + box * 8) : "memory");
+      expect(box);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __device__ __forceinline__ void expect(int box) const {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barriers + box * 8), "r"(bytes) : "memory");
+  }
+  // For letter n. What arrives is in shared memory: to acquire it for the whole cluster, as the book says, would empty the
+  // cache of global memory at every step.
+  __device__ __forceinline__ void wait(int n) const {
+    u32 done = 0;
+    while (!done)
+      asm volatile("{.reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;}"
+                   : "=r"(done) : "r"(barriers + (n & 1) * 8), "r"((n >> 1) & 1) : "memory");
+    if (threadIdx.x == 0) expect(n & 1);
+  }
+  __device__ __forceinline__ void send(int n, int rank, u32 address, uint4 v) const {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];"
+                 :: "r"(in_block(address, rank)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(in_block(barriers + (n & 1) * 8, rank))
+                 : "memory");
+  }
+  __device__ __forceinline__ void send(int n, int rank, u32 address, float low, float high) const {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1,%2}, [%3];"
+                 :: "r"(in_block(address, rank)), "r"(__float_as_uint(low)), "r"(__float_as_uint(high)),
+                    "r"(in_block(barriers + (n & 1) * 8, rank))
+                 : "memory");
+  }
+};
+
+// The weights of the forward pass: rows of a product are 8 units of two gates, so that a thread has all four of one.
+struct Weights {
+  u32 r[2][BLOCKS][4];
+  __device__ __forceinline__ void load(const float *w_hh, const Place &at) {
+#pragma unroll
+    for (int pair = 0; pair < 2; pair++)
+#pragma unroll
+      for (int block = 0; block < BLOCKS; block++)
+        load_weights(r[pair][block], rest_at(pair * BLOCKS + block), 0, block * 16, [&](int row, int from) {
+          int gate = 2 * pair + (row >> 3), unit = (at.rank * WARPS + at.warp) * 8 + (row & 7);
+          return unit < H && from < H ? w_hh[(gate * H + unit) * H + from] : 0.0f;
+        });
+  }
+};
+
+struct Sums {
+  float of[2][2][4], rests[2][4]; // two sums a row: they wait for each other less
+  __device__ __forceinline__ void start(int gate, int cell, float value) {
+    int pair = gate >> 1, n = (gate & 1) * 2 + cell;
+    of[pair][0][n] = value, of[pair][1][n] = rests[pair][n] = 0;
+  }
+  __device__ __forceinline__ float total(int gate, int cell) const {
+    int pair = gate >> 1, n = (gate & 1) * 2 + cell;
+    float sum = of[pair][0][n] + of[pair][1][n];
+    return EXACT ? fmaf(rests[pair][n], 1 / REST, sum) : sum;
+  }
+  __device__ __forceinline__ void add(const Weights &weights, u32 h) {
+#pragma unroll
+    for (int block = 0; block < BLOCKS; block += 2) {
+      u32 q[4], q_rest[4];
+      load_columns(q, h + block * 32, true);
+      if (EXACT) load_columns(q_rest, h + H_TABLE + block * 32, true);
+#pragma unroll
+      for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int pair = 0; pair < 2; pair++)
+          accumulate(of[pair][n], rests[pair], weights.r[pair][block + n], rest_at(pair * BLOCKS + block + n), q + 2 * n, q_rest + 2 * n);
+    }
+  }
+};
+
+// A warp's 8 x 8 numbers, from (unit, two samples) in a thread to (sample, eight units) in each of four.
+__device__ __forceinline__ uint4 by_sample(u32 two_samples) {
+  u32 t;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(two_samples));
+  int first = threadIdx.x & 28;
+  return make_uint4(__shfl_sync(0xffffffffu, t, first), __shfl_sync(0xffffffffu, t, first + 1),
+                    __shfl_sync(0xffffffffu, t, first + 2), __shfl_sync(0xffffffffu, t, first + 3));
+}
+
+// h of all units, in two tables that take turns; every block has its own.
+struct Exchange {
+  Mail mail;
+  u32 write_at;
+  __device__ __forceinline__ Exchange(u32 tables, i64 *barriers, const Place &at) : mail(barriers, 2 * (1 + EXACT) * TILE * HP) {
+    write_at = tables + (at.row * H_STRIDE + (at.rank * WARPS + at.warp) * 8) * 2;
+  }
+  __device__ __forceinline__ void wait(int t) const {
+    if (t > 0) mail.wait(t - 1);
+  }
+  // A thread of four has one sample's eight units, for every fourth block.
+  __device__ __forceinline__ void pass(int t, int T, const Place &at, const float h[CELLS]) const {
+    if (t + 1 == T) return;
+    const u32 to = write_at + ((t + 1) & 1) * (1 + EXACT) * H_TABLE, rounded = pack_half(h[0], h[1]);
+    const uint4 units = by_sample(rounded), rest = EXACT ? by_sample(pack_rest(h[0], h[1], rounded)) : units;
+#pragma unroll
+    for (int rank = 0; rank < RANKS; rank += 4) {
+      mail.send(t, rank + at.column, to, units);
+      if (EXACT) mail.send(t, rank + at.column, to + H_TABLE, rest);
+    }
+  }
+  __device__ __forceinline__ void end_step() const {}
+};
+
+// The gradient of h that a warp's products found is a part of other units', each eight of one warp of one block: that
+// block adds the parts up. To send the slopes themselves round would be four times as much.
+struct Gathering {
+  Mail mail;
+  const float2 *parts; // [box][block it came from][thread]
+  u32 write_at;
+  __device__ __forceinline__ Gathering(i64 *barriers, float2 *parts, const Place &at)
+      : mail(barriers, sizeof(float2) * RANKS * THREADS), parts(parts), write_at(shared_address(parts + at.rank * THREADS + at.lane)) {}
+  __device__ __forceinline__ void send(int n, const Place &at, const float sums[TILES][4]) const {
+#pragma unroll
+    for (int half = 0; half < 2 * TILES; half++) {
+      const int owner = at.warp * 2 * TILES + half;
+      mail.send(n, owner / WARPS, write_at + ((n & 1) * RANKS * THREADS + owner % WARPS * 32) * 8,
+                sums[half >> 1][(half & 1) * 2], sums[half >> 1][(half & 1) * 2 + 1]);
+    }
+  }
+  __device__ __forceinline__ void add(int n, const float[TILES][4], float dh[CELLS]) const {
+    mail.wait(n);
+    float2 from[RANKS];
+#pragma unroll
+    for (int rank = 0; rank < RANKS; rank++) from[rank] = parts[((n & 1) * RANKS + rank) * THREADS + threadIdx.x];
+#pragma unroll
+    for (int rank = 0; rank < RANKS; rank++) dh[0] += from[rank].x, dh[1] += from[rank].y;
+  }
+};
+#define PARTS (2 * RANKS * THREADS)

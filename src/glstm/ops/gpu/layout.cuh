@@ -1,0 +1,94 @@
+// Who does what. 8 samples of one model go through all steps in one block, or in a cluster of RANKS blocks that share the
+// units. The gates are computed transposed, R h^T: units are the rows of a matrix instruction, the samples its 8 columns,
+// and the recurrent weights R, its left side, stay in registers from the first step to the last. A thread has all four
+// gates of its cells: UNITS units x two samples.
+//
+// Constants, besides cell.cuh's: H units, RANKS, D inputs (0: the input's share of the gates comes ready-made),
+// K_PER_SAMPLE, SEQUENCE (h of every step goes out, or its gradient comes in), TAPED (forward keeps what backward needs).
+// In EXACT mode every 16-bit number has a second one for what it rounds off.
+
+#define UNITS (RANKS == 1 ? 2 : 1)   // of a thread; they lie 8 apart
+#define CELLS (2 * UNITS)            // of a thread: (unit, sample) = (0, 0) (0, 1) (1, 0) (1, 1)
+#define OWN ((H + 8 * UNITS * RANKS - 1) / (8 * UNITS * RANKS) * (8 * UNITS)) // units of a block
+#define WARPS (OWN / (8 * UNITS))
+#define THREADS (WARPS * 32)
+#define HP (RANKS * OWN)             // units of all blocks
+#define BLOCKS (HP / 16)             // products along the units
+#define H_STRIDE (HP + 8)            // 16-bit numbers in a row of shared memory: no two rows of a load in one bank
+#define H_TABLE (TILE * H_STRIDE * 2) // bytes
+#define DA_STRIDE (4 * OWN + 8)
+#define DA_TABLE (TILE * DA_STRIDE * 2)
+#define TILES (BLOCKS / WARPS)       // of 16 units that a warp finds the gradient of h for
+#define ROW (HP + 16)                // of the weights' gradient's left side: h, x, 1, in whole sectors of memory
+
+struct Place {
+  int rank, warp, lane, row, column, tile, model;
+  __device__ __forceinline__ int unit(int n) const { return (rank * WARPS + warp) * 8 * UNITS + n * 8 + row; }
+  __device__ __forceinline__ int sample(int n) const { return tile * TILE + column * 2 + n; }
+  // Who is not there has somebody else's place in memory, and no effect: loads need no condition then.
+  __device__ __forceinline__ int unit_there(int n) const { return unit(n) < H ? unit(n) : 0; }
+  __device__ __forceinline__ int sample_there(int n, int B) const { return sample(n) < B ? sample(n) : 0; }
+};
+__device__ __forceinline__ Place my_place() {
+  int lane = threadIdx.x & 31;
+  return {(int)blockIdx.x % RANKS, (int)threadIdx.x >> 5, lane, lane >> 2, lane & 3, (int)blockIdx.x / RANKS, (int)blockIdx.y};
+}
+
+// What 16 bits round off the weights: [block of 16 x 16][thread]. Too much for the registers.
+extern __shared__ uint4 rest_of_weights[];
+__device__ __forceinline__ uint4 *rest_at(int block) { return rest_of_weights + block * THREADS + threadIdx.x; }
+
+// N matrices of 8 units x 8 samples, a thread's two numbers of each, into shared memory side by side, where rows are
+// samples. `mine` is the corner of the first, plus this thread's share of the way.
+template <int N> __device__ __forceinline__ u32 share_of_the_way(const Place &at, int stride) {
+#if __CUDA_ARCH__ >= 900
+  return ((at.lane & 7) * stride + (at.lane >> 3) % N * 8) * 2;
+#else
+  return (at.column * 2 * stride + at.row) * 2;
+#endif
+}
+template <int N> __device__ __forceinline__ void store_across(u32 mine, int stride, const u32 v[N]) {
+#if __CUDA_ARCH__ >= 900
+  if (N == 2)
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" :: "r"(mine), "r"(v[0]), "r"(v[1]) : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};"
+                 :: "r"(mine), "r"(v[0]), "r"(v[1]), "r"(v[N - 2]), "r"(v[N - 1]) : "memory");
+#else
+#pragma unroll
+  for (int n = 0; n < 2 * N; n++)
+    asm volatile("st.shared.u16 [%0], %1;" :: "r"(mine + ((n & 1) * stride + (n >> 1) * 8) * 2), "h"((u16)(v[n >> 1] >> (n & 1) * 16))
+                 : "memory");
+#endif
+}
+
+// A thread's cells in memory, in one piece.
+__device__ __forceinline__ void store_cells(float *p, const float v[CELLS]) {
+  if (UNITS == 2) *(float4 *)p = make_float4(v[0], v[1], v[CELLS - 2], v[CELLS - 1]);
+  else *(float2 *)p = make_float2(v[0], v[1]);
+}
+__device__ __forceinline__ void store_cells(u16 *p, const float v[CELLS]) {
+  if (UNITS == 2) *(uint2 *)p = make_uint2(pack_half(v[0], v[1]), pack_half(v[CELLS - 2], v[CELLS - 1]));
+  else *(u32 *)p = pack_half(v[0], v[1]);
+}
+#if RANKS == 1
+typedef float4 Cells;
+typedef float2 HalfCells;
+#else
+typedef float2 Cells;
+typedef float HalfCells;
+#endif
+
+// Every loop over the steps comes twice: one that skips what is closed, for tables k with zeros in them, and one without
+// the branches that this takes. Gates that open once are closed at the first step or at the last.
+struct Dense { static constexpr bool skips = false; };
+struct Sparse { static constexpr bool skips = true; };
+__device__ __forceinline__ bool has_zeros(const float *k, const Place &at, int T, int B) {
+  bool found = false;
+#pragma unroll
+  for (int cell = 0; cell < CELLS; cell++) {
+    const int place = (K_PER_SAMPLE ? at.sample_there(cell & 1, B) * H : 0) + at.unit_there(cell >> 1);
+    found |= k[place] == 0 || k[(i64)(T - 1) * H * (K_PER_SAMPLE ? B : 1) + place] == 0;
+  }
+  return __syncthreads_or(found);
+}
