@@ -126,3 +126,14 @@ def test_values_are_drawn_from_a_number_a_range_or_a_tensor():
     ):
         with pytest.raises(ValueError, match=message):
             draw(bad, 2, "mu")
+
+
+def test_moments_from_a_range_come_in_order_and_given_ones_as_they_are():
+    drawn = Gaussian((10, 20), (1, 5)).draw("mu", 50)
+    assert drawn.equal(drawn.sort().values)
+    assert drawn.min() >= 10
+    assert drawn.max() <= 20
+    widths = Gaussian((10, 20), (1, 5)).draw("sigma", 50)
+    assert not widths.equal(widths.sort().values)
+    given = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
+    assert Gaussian(given).draw("mu", 3).equal(given)

@@ -85,6 +85,12 @@ class Gaussian(Gate):
     mu: Values = (1, 784)
     sigma: Values = 250.0
 
+    def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
+        """Moments from a range come in order: neighbours open together, and an engine can skip them together."""
+        drawn = super().draw(name, hidden_size, values)
+        given = getattr(self, name) if values is None else values
+        return drawn.sort().values if name == "mu" and isinstance(given, tuple | list) else drawn
+
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         distance = times.unsqueeze(-1) - _wide(unit["mu"], times)
         return torch.exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))

@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import os
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from ctypes import byref, c_char_p, c_int, c_longlong, c_size_t, c_void_p
 from functools import cache
@@ -117,17 +118,28 @@ class Kernels:
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0) -> None:
         """On the current stream of the first tensor's device. Whole numbers are 32-bit; a Long is 64-bit."""
-        device = next(argument.device for argument in arguments if isinstance(argument, Tensor))
-        elsewhere = device.index not in (None, torch.cuda.current_device())
+        self.prepare(name, blocks, threads, *arguments, shared_bytes=shared_bytes)()
+
+    def prepare(
+        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0
+    ) -> Callable[..., None]:
+        """A launch to be made many times; it takes its last argument anew, a whole number, if one is given."""
+        tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
+        device, elsewhere = tensors[0].device, tensors[0].device.index not in (None, torch.cuda.current_device())
         with torch.cuda.device(device) if elsewhere else nullcontext():
             function = self.function(device, name, shared_bytes)
-            values = [_as_argument(argument) for argument in arguments]
-            pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-            stream = c_void_p(torch.cuda.current_stream(device).cuda_stream)
-            _check(
-                driver().cuLaunchKernel(function, *blocks, 1, threads, 1, 1, shared_bytes, stream, pointers, None),
-                f"launch {name}",
-            )
+        values = [_as_argument(argument) for argument in arguments]
+        pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        stream, start = c_void_p(torch.cuda.current_stream(device).cuda_stream), driver().cuLaunchKernel
+
+        def launch(last: int | None = None) -> None:
+            if last is not None:
+                values[-1].value = last
+            with torch.cuda.device(device) if elsewhere else nullcontext():
+                failed = start(function, *blocks, 1, threads, 1, 1, shared_bytes, stream, pointers, None)
+            _check(failed, f"launch {name}")
+
+        return launch
 
 
 class Long(int):

@@ -39,13 +39,12 @@ def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, cand
     h, c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
     h[0], c[0] = h0, c0
     cells, backwards = models * batch * hidden, w_hh.transpose(1, 2)
-    run = kernels(hidden, candidate == "sigmoid", k.dim() == 4)
-    for t in range(steps):
-        torch.baddbmm(gates[t], h[t], backwards, out=gates[t])
-        run.launch(
-            "cells_forward", (-(-cells // THREADS), 1), THREADS,
-            gates[t], k[:, t], Long(k[0].numel()), h[t], c[t], h[t + 1], c[t + 1], batch, Long(cells),
-        )  # fmt: skip
+    step = kernels(hidden, candidate == "sigmoid", k.dim() == 4).prepare(
+        "cells_forward", (-(-cells // THREADS), 1), THREADS, gates, k, h, c, Long(cells), steps, batch, 0
+    )
+    for t, (sums, before) in enumerate(zip(gates.unbind(0), h.unbind(0), strict=False)):
+        torch.baddbmm(sums, before, backwards, out=sums)
+        step(t)
     return tape, h, c
 
 
@@ -59,14 +58,13 @@ def backward(dh, dh_n: Tensor, dc_n: Tensor, dc, w_hh: Tensor, k: Tensor, tape: 
     da, dk = torch.empty_like(gates), torch.empty_like(h[1:])
     dh_now, dc_now = dh_n.clone(), dc_n.clone()
     cells = models * batch * hidden
-    run = kernels(hidden, candidate == "sigmoid", k.dim() == 4)
-    for t in reversed(range(steps)):
-        run.launch(
-            "cells_backward", (-(-cells // THREADS), 1), THREADS,
-            gates[t], k[:, t], Long(k[0].numel()), h[t], c[t], None if dh is None else dh[t],
-            None if dc is None else dc[t], dh_now, dc_now, da[t], dk[t], batch, Long(cells),
-        )  # fmt: skip
-        torch.baddbmm(dh_now, da[t], w_hh, out=dh_now)
+    step = kernels(hidden, candidate == "sigmoid", k.dim() == 4).prepare(
+        "cells_backward", (-(-cells // THREADS), 1), THREADS,
+        gates, k, h, c, dh, dc, dh_now, dc_now, da, dk, Long(cells), steps, batch, 0,
+    )  # fmt: skip
+    for t, slopes in reversed(list(enumerate(da.unbind(0)))):
+        step(t)
+        torch.baddbmm(dh_now, slopes, w_hh, out=dh_now)
     dk = dk.transpose(0, 1).contiguous() if k.dim() == 4 else dk.sum(2).transpose(0, 1).contiguous()
     rows = h[:-1].transpose(0, 1).reshape(models, steps * batch, hidden)
     return da.transpose(0, 1).reshape(models, steps * batch, 4 * hidden), rows, dk, dh_now, dc_now
