@@ -108,6 +108,12 @@ def test_everybody_is_told_about_everybody(tmp_path):
     assert told == [([0, 1, 5], [0, 0, 0]), *[3] * 5, [1, 1, 1]]
 
 
+def test_a_folder_is_given_once(tmp_path):
+    start(SMALL, tmp_path / "run")
+    with pytest.raises(UserError, match="run was given more than once"):
+        go_on([SMALL, SMALL], [tmp_path / "run", tmp_path / "x" / ".." / "run"])
+
+
 def test_a_folder_in_use_stops_all_before_anything_is_written(tmp_path):
     start(SMALL, tmp_path / "b")
     before = {path: path.read_bytes() for path in (tmp_path / "b").iterdir()}

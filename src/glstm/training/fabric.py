@@ -26,5 +26,5 @@ def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1) -> Fabri
 
 def set_matmul(fabric: Fabric, choice: str) -> None:
     """How exactly CUDA multiplies float32 matrices: 'highest', or 'high' with operands of fewer bits, as cuDNN's LSTM
-    does by default. On a CPU the setting would reach other code, so it stays 'highest' there."""
+    does by default. On a CPU it stays 'highest': torch would round there, too, where the CPU can gain from it."""
     torch.set_float32_matmul_precision(choice if fabric.device.type == "cuda" else "highest")

@@ -13,17 +13,22 @@ def captured(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], 
 
     A step reads and writes tensors that stay where they are, and asks the device for nothing.
     """
-    before = [tensor.clone() for tensor in state]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):  # libraries get ready, kernels are compiled: a capture allows neither
-        for _ in range(WARM_UP):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    with torch.no_grad():
+    before = [tensor.detach().clone() for tensor in state]
+
+    @torch.no_grad()
+    def undo() -> None:
         for tensor, value in zip(state, before, strict=True):
             tensor.copy_(value)
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.device(before[0].device):
+        side, here = torch.cuda.Stream(), torch.cuda.current_stream()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):  # libraries get ready, kernels are compiled: a capture allows neither
+            for _ in range(WARM_UP):
+                step()
+                undo()  # at once: a step further might be one too many
+        here.wait_stream(side)
+        with torch.cuda.graph(graph):
+            step()
     return graph.replay

@@ -27,7 +27,7 @@ LOSS_ROWS = 10  # an epoch
 Place = tuple[int, int]  # epoch, and batch in it, to train on next
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """One member of the population, and what is known of it."""
 
@@ -67,6 +67,9 @@ class Trainer:
         recipes = [recipes] if isinstance(recipes, Recipe) else list(recipes)
         folders = [folders] if isinstance(folders, RunFolder) else list(folders)
         check_together(recipes)
+        paths = [folder.path.resolve() for folder in folders]
+        if twice := {path for path in paths if paths.count(path) > 1}:
+            raise UserError(f"{min(twice)} was given more than once: each run needs a folder of its own")
         self.fabric, self.data, self.precision = fabric, data, precision
         with fabric.rank_zero_first():  # where the data must be fetched, one process does it
             self.task = build_task(recipes[0], data, fabric.device)
@@ -173,16 +176,17 @@ class Trainer:
             self.population.step()
             self.batch += 1
             if self.batch % row_every == 0 or self.batch == count:
-                self._record_losses(display, row_every)  # waits for the device: so the clock at the end is true
+                self._record_losses(display, row_every)
             display.batch(self.epoch, self.batch, count)
-            now = time.monotonic()
             stop = self._agreed(should_stop()) and self.batch < count
-            if stop or now - saved > SAVE_EVERY:
-                self.seconds += now - clock
+            if stop or time.monotonic() - saved > SAVE_EVERY:
+                self.population.wait()
+                self.seconds += time.monotonic() - clock
                 self._save()
                 clock = saved = time.monotonic()
             if stop:
                 return False
+        self.population.wait()
         self.seconds += time.monotonic() - clock
         self._end_epoch()
         display.epoch([run.history[-1] for run in self.runs])

@@ -76,6 +76,7 @@ class Population:
         values = self.stack.flat.detach()
         self.optimizer = make_optimizer(self.recipes, values)
         self.rates = torch.zeros_like(values)
+        self.clipped = any(recipe.clip for recipe in self.recipes)
         self.clip = values.new_tensor([[recipe.clip or torch.inf] for recipe in self.recipes])
         self.charged = any(recipe.budget for recipe in self.recipes)
         self.budgets = values.new_zeros(len(self.models))
@@ -149,6 +150,11 @@ class Population:
             self._graphs[size]()
         self.batch += 1
 
+    def wait(self) -> None:
+        """Until the device has done what it was told: a clock read before that tells nothing."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def _next(self, size: int) -> Tensor:
         """The numbers of the next batch's samples, counted on the device."""
         return self.next_batch * self.batch_size + torch.arange(size, device=self.device)
@@ -179,7 +185,7 @@ class Population:
 
     def _apply(self, gradient: Tensor) -> None:
         gradient = self.over_processes(gradient, "mean")
-        if any(recipe.clip for recipe in self.recipes):
+        if self.clipped:
             weights = gradient[:, : self.stack.weights]
             weights *= (self.clip / (_norms(weights) + 1e-6)).clamp(max=1.0)  # torch's clip_grad_norm_, row by row
         self.updates += 1
@@ -207,12 +213,9 @@ class Population:
 
         losses, errors = sums_of(predict, self.task, rank=self.rank, world=self.world)
         sums = self.over_processes(torch.stack((losses, errors)).view(2, -1), "sum")
-        members = len(self.models)
-        k = torch.cat([torch.stack(list(tables.values()), -3).view(-1) for _, _, tables in groups]).view(members, -1)
-        # Row by row: one sum over many rows is added up in another order than a row's own.
-        openness = [torch.stack((row.double().mean(), row.gt(0).double().mean())) for row in k]
-        found = torch.cat((sums / self.task.test_size, torch.stack(openness, 1)))
-        return [Score(*row) for row in found.T.tolist()]
+        k = torch.cat([torch.stack(list(tables.values()), -3).flatten() for _, _, tables in groups])
+        found = torch.cat((sums / self.task.test_size, _openness(k.view(len(self.models), -1))))
+        return [Score(*figures) for figures in found.T.tolist()]
 
 
 def _members(parts: list[Tensor]) -> Tensor:
@@ -220,8 +223,13 @@ def _members(parts: list[Tensor]) -> Tensor:
     return parts[0].view(-1) if len(parts) == 1 else torch.stack(parts)
 
 
+def _openness(rows: Tensor) -> Tensor:
+    """Each row's mean, and its share above 0: (2, M). Row by row: many at once are not added up in the same order."""
+    return torch.stack([torch.stack((row.double().mean(), row.gt(0).double().mean())) for row in rows], 1)
+
+
 def _norms(rows: Tensor) -> Tensor:
-    """The norm of each row (M, 1); on the CPU one by one, as many threads add up one row otherwise than many."""
+    """Each row's norm (M, 1); on the CPU row by row, too, to be what it is alone."""
     if rows.device.type == "cpu":
         return torch.stack([row.norm() for row in rows]).unsqueeze(1)
     return rows.norm(dim=1, keepdim=True)
