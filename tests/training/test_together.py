@@ -74,6 +74,7 @@ def test_catching_up_can_be_stopped_too(tmp_path, alone):
     go_on(TRIO[:2], folders(tmp_path)[:2]).fit(should_stop=StopAfter(9))
     trainer = go_on(TRIO, folders(tmp_path))
     assert not trainer.fit(should_stop=StopAfter(2))
+    assert trainer.place == (1, 2)
     assert [run.resumed_at for run in trainer.runs] == [(2, 3), (2, 3), (1, 2)]
     assert go_on(TRIO, folders(tmp_path)).fit()
     assert all_results(tmp_path) == alone
@@ -82,7 +83,7 @@ def test_catching_up_can_be_stopped_too(tmp_path, alone):
 def test_who_diverges_is_named_and_the_others_are_kept(tmp_path, alone):
     bad = SMALL.changed(seed=7, lr=1e30, clip=0.0)
     paths = [*folders(tmp_path), tmp_path / "bad"]
-    with pytest.raises(UserError, match=r"bad: the loss .* training diverged; lower lr .* the other runs are saved"):
+    with pytest.raises(UserError, match=r"bad \(seed 7\): .* training diverged; lower lr .* the other runs are saved"):
         start([*TRIO, bad], paths).fit()
     assert load_file(tmp_path / "bad" / "model.safetensors")["head.weight"].isfinite().all()
     trainer = go_on(TRIO, folders(tmp_path))

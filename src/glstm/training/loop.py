@@ -158,6 +158,7 @@ class Trainer:
             for run in self.runs:
                 self._load(run)
             if others.place < places[1]:
+                self.epoch, self.batch = others.place
                 return False
         return True
 
@@ -265,5 +266,6 @@ class Trainer:
         advice = "lower lr or gate_lr, or clip harder"
         if len(self.runs) == 1:
             raise UserError(f"{text}; {advice}")
-        names = ", ".join(str(self.runs[index].folder.path) for index in sorted(self.diverged))
+        lost = [self.runs[index] for index in sorted(self.diverged)]
+        names = ", ".join(f"{run.folder.path} (seed {run.recipe.seed})" for run in lost)
         raise UserError(f"{names}: {text}; {advice}; the other runs are saved and can go on without")
