@@ -50,7 +50,7 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     with _own_randomness():
         pruned = GLSTM(**{**_shape(layer), "hidden_size": size}, **options)
     directions = layer.num_directions
-    for index, (depth, suffix) in zip(kept, layer._places(), strict=True):
+    for index, (depth, suffix) in zip(kept, layer.places(), strict=True):
         gates = torch.cat([index + gate * layer.hidden_size for gate in range(4)])
         weight_ih = layer._get("weight_ih", suffix)[gates]
         if depth > 0:

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout as drop
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from glstm.gates import Gate, Values, apply_threshold
+from glstm.gates import Gate, Values
 from glstm.kept import Kept
-from glstm.ops import BACKENDS, CANDIDATES, gated_lstm
+from glstm.ops import BACKENDS, CANDIDATES
+from glstm.passes import State, run_layers, table
 from glstm.times import as_times, count_up
 
-State = tuple[Tensor, Tensor]
 LARGEST_TABLE = 2**24  # numbers in a table of openness that is made at once in evaluation
 
 
@@ -68,7 +67,7 @@ class GatedLSTM(nn.Module):
         self._kept = Kept()
 
         width = hidden_size * self.num_directions
-        for layer, suffix in self._places():
+        for layer, suffix in self.places():
             inputs = input_size if layer == 0 else width
             shapes = {"weight_ih": (4 * hidden_size, inputs), "weight_hh": (4 * hidden_size, hidden_size)}
             if bias:
@@ -76,7 +75,7 @@ class GatedLSTM(nn.Module):
             for name, shape in shapes.items():
                 empty = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(f"{name}{suffix}", nn.Parameter(empty))
-        for _, suffix in self._places():
+        for _, suffix in self.places():
             for name in gate.names:
                 empty = torch.empty(hidden_size, device=device, dtype=dtype)
                 if gate.learned:
@@ -113,7 +112,7 @@ class GatedLSTM(nn.Module):
     def num_directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    def _places(self) -> Iterator[tuple[int, str]]:
+    def places(self) -> Iterator[tuple[int, str]]:
         """(layer, name suffix) of every layer and direction, in the order of torch's states."""
         for layer in range(self.num_layers):
             yield layer, f"_l{layer}"
@@ -129,12 +128,12 @@ class GatedLSTM(nn.Module):
     def reset_parameters(self) -> None:
         """torch's own draw for the weights (the same numbers from the same seed), then the gate's."""
         bound = 1 / math.sqrt(self.hidden_size)
-        gates = {f"{name}{suffix}" for _, suffix in self._places() for name in self.gate.names}
+        gates = {f"{name}{suffix}" for _, suffix in self.places() for name in self.gate.names}
         for name, parameter in self.named_parameters():
             if name not in gates:
                 nn.init.uniform_(parameter, -bound, bound)
         with torch.no_grad():
-            for _, suffix in self._places():
+            for _, suffix in self.places():
                 for name in self.gate.names:
                     self._get(name, suffix).copy_(self.gate.draw(name, self.hidden_size))
 
@@ -145,7 +144,7 @@ class GatedLSTM(nn.Module):
                 known = ", ".join(self.gate.names) or "none"
                 raise ValueError(f"this gate has no value {name!r}; it has {known}")
         with torch.no_grad():
-            for _, suffix in self._places():
+            for _, suffix in self.places():
                 for name, value in values.items():
                     self._get(name, suffix).copy_(self.gate.draw(name, self.hidden_size, value))
 
@@ -155,7 +154,7 @@ class GatedLSTM(nn.Module):
             parameter.requires_grad_(not frozen)
 
     def gate_parameters(self) -> Iterator[nn.Parameter]:
-        for _, suffix in self._places():
+        for _, suffix in self.places():
             for value in self._gate_values(suffix).values():
                 if isinstance(value, nn.Parameter):
                     yield value
@@ -174,7 +173,7 @@ class GatedLSTM(nn.Module):
             times = count_up(int(times), device)
         steps, batch = (times.T if self.batch_first else times).shape if times.dim() == 2 else (len(times), 0)
         times = as_times(times, steps, batch, self.batch_first, device)
-        return torch.stack([self._openness(suffix, times) for _, suffix in self._places()])
+        return torch.stack([self._openness(suffix, times) for _, suffix in self.places()])
 
     def _openness(self, suffix: str, times: Tensor) -> Tensor:
         """k of one layer and direction; in evaluation without gradients it is kept."""
@@ -194,9 +193,8 @@ class GatedLSTM(nn.Module):
         return self.gate, self.threshold, self.candidate, self.backend
 
     def _fresh_openness(self, suffix: str, times: Tensor) -> Tensor:
-        k = self.gate.openness(times, self._gate_values(suffix), self.training)
-        k = apply_threshold(k, self.threshold).expand(*times.shape, self.hidden_size)
-        return k.to(self._get("weight_hh", suffix).dtype)
+        values, w_hh = self._gate_values(suffix), self._get("weight_hh", suffix)
+        return table(self.gate, times, values, self.threshold, self.training, w_hh)
 
     def forward(
         self,
@@ -323,39 +321,11 @@ class GatedLSTM(nn.Module):
         return (torch.cat(outputs) if sequence else None), (h, c)
 
     def _run(self, x: Tensor, h0: Tensor, c0: Tensor, times: Tensor, valid: Tensor | None, sequence: bool):
-        """All layers and directions over x (T, B, D)."""
-        finals = []
-        outputs: list[Tensor] = []
-        for row, (layer, suffix) in enumerate(self._places()):
-            if outputs and row % self.num_directions == 0:
-                x = _side_by_side(outputs)
-                x = drop(x, self.dropout, self.training) if self.dropout else x
-                outputs = []
+        def openness(suffix: str) -> Tensor:
             k = self._openness(suffix, times)
-            if valid is not None:
-                k = torch.where(valid.unsqueeze(-1), k if k.dim() == 3 else k.unsqueeze(1), 0)
-            backwards = suffix.endswith("_reverse")
-            result = gated_lstm(
-                x.flip(0) if backwards else x,
-                self._get("weight_ih", suffix),
-                self._get("weight_hh", suffix),
-                self._get("bias_ih", suffix) + self._get("bias_hh", suffix) if self.bias else None,
-                k.flip(0) if backwards else k,  # each step keeps the time of its input
-                h0[row],
-                c0[row],
-                candidate=self.candidate,
-                sequence=sequence or layer < self.num_layers - 1,
-                backend=self.backend,
-                segment=self.segment,
-            )
-            finals.append((result.h_n, result.c_n))
-            if result.h is not None:
-                outputs.append(result.h.flip(0) if backwards else result.h)
-        if len(finals) == 1:
-            state = finals[0][0].unsqueeze(0), finals[0][1].unsqueeze(0)
-        else:
-            state = torch.stack([h for h, _ in finals]), torch.stack([c for _, c in finals])
-        return (_side_by_side(outputs) if sequence else None), state
+            return k if valid is None else torch.where(valid.unsqueeze(-1), k if k.dim() == 3 else k.unsqueeze(1), 0)
+
+        return run_layers(self, self._get, openness, x, h0, c0, sequence)
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -372,10 +342,6 @@ class GatedLSTM(nn.Module):
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
         return ", ".join(parts)
-
-
-def _side_by_side(outputs: list[Tensor]) -> Tensor:
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
 
 
 def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, candidate, backend) -> None:

@@ -50,9 +50,13 @@ def draw(values: Values, hidden_size: int, name: str) -> Tensor:
     return drawn
 
 
-def apply_threshold(k: Tensor, threshold: float) -> Tensor:
-    """k where k > threshold, else exactly 0: a unit that is nearly closed is closed, and costs nothing."""
-    return torch.where(k > threshold, k, 0) if threshold > 0 else k
+def apply_threshold(k: Tensor, threshold: float | Tensor) -> Tensor:
+    """k, but exactly 0 where k <= threshold: a unit that is nearly closed is closed, and costs nothing.
+
+    As a tensor the threshold may differ between networks; below 0 it leaves k alone, as 0 does as a number.
+    """
+    alone = not isinstance(threshold, Tensor) and threshold <= 0
+    return k if alone else torch.where(k <= threshold, 0, k)
 
 
 def _positive(value: Tensor) -> Tensor:

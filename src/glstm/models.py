@@ -1,10 +1,10 @@
 """A recurrent layer and a head that reads its final state: the networks of the paper."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
 from glstm.gated import GatedLSTM
+from glstm.passes import side_by_side
 
 
 class SequenceModel(nn.Module):
@@ -17,7 +17,7 @@ class SequenceModel(nn.Module):
 
     def forward(self, x: Tensor, times: Tensor | None = None) -> Tensor:
         _, (h_n, _) = self.layer(x, times=times, sequence=False)
-        return self.head(torch.cat(list(h_n[-self.layer.num_directions :]), -1))
+        return self.head(side_by_side(list(h_n[-self.layer.num_directions :])))
 
 
 class DropConnect(nn.Linear):

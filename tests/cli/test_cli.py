@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from glstm import __version__
 from glstm.ops import CANDIDATES
-from glstm.training.recipe import CELLS, HEADS, INITIALISERS, OPTIMIZERS, PRESETS, Recipe
+from glstm.training.recipe import CELLS, HEADS, INITIALISERS, OPTIMIZERS, PRESETS, SCHEDULES, Recipe
 
 RUN_SMALL = [
     "--steps",
@@ -85,16 +85,43 @@ def test_ctrl_c_stops_politely_and_resume_ends_at_the_same_bits(tmp_path):
     assert all((tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes() for name in names)
 
 
+def test_several_seeds_train_together_and_go_on_from_their_folder(tmp_path):
+    options = ["train", "adding", *RUN_SMALL, "--seed", 3, "--train-size", 400, "--test-size", 20, "--epochs", 40]
+    done = glstm(*options, "--seeds", 2, "--out", tmp_path / "whole")
+    assert "epoch 40/40: loss " in done.stdout
+    assert [line.split(":")[0] for line in done.stdout.splitlines()[-2:]] == [
+        str(tmp_path / "whole" / f"seed{seed}") for seed in (3, 4)
+    ]
+    glstm(*options, "--out", tmp_path / "alone")
+    cut = tmp_path / "cut"
+    process = subprocess.Popen(command(*options, "--seeds", 2, "--out", cut), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert "epoch 1/40" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert f"go on with: glstm train --resume {cut}\n" in process.communicate(timeout=60)[0]
+    assert process.returncode == 130
+    glstm("train", "--resume", cut)
+    for name in ("model.safetensors", "losses.csv"):
+        for seed in (3, 4):
+            assert (cut / f"seed{seed}" / name).read_bytes() == (tmp_path / f"whole/seed{seed}" / name).read_bytes()
+        assert (tmp_path / "alone" / name).read_bytes() == (cut / "seed3" / name).read_bytes()
+    glstm("evaluate", cut / "seed4")
+    both = ["--resume", cut / "seed4", "--resume", tmp_path / "alone"]
+    assert glstm("train", *both).stdout.count("is finished, after 40 epochs") == 2
+
+
 def test_two_devices_share_a_batch_and_reach_the_same_network(tmp_path):
-    options = ["train", "adding", *RUN_SMALL, "--epochs", 2, "--device", "cpu", "--train-size", 50]
+    options = ["train", "adding", *RUN_SMALL, "--epochs", 2, "--device", "cpu", "--train-size", 50, "--seeds", 2]
     glstm(*options, "--out", tmp_path / "one")
     glstm(*options, "--out", tmp_path / "two", "--devices", 2)
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
-    for name, tensor in one.items():
-        assert (tensor - two[name]).abs().max() < 1e-5, name
-    metrics = [(tmp_path / name / "metrics.csv").read_text().splitlines()[-1].split(",") for name in ("one", "two")]
-    assert float(metrics[0][1]) == pytest.approx(float(metrics[1][1]), rel=1e-4)
-    assert float(metrics[0][3]) == pytest.approx(float(metrics[1][3]), rel=1e-4)
+    for seed in ("seed0", "seed1"):
+        paths = [tmp_path / name / seed for name in ("one", "two")]
+        one, two = (load_file(path / "model.safetensors") for path in paths)
+        for name, tensor in one.items():
+            assert (tensor - two[name]).abs().max() < 1e-5, name
+        metrics = [(path / "metrics.csv").read_text().splitlines()[-1].split(",") for path in paths]
+        assert float(metrics[0][1]) == pytest.approx(float(metrics[1][1]), rel=1e-4)
+        assert float(metrics[0][3]) == pytest.approx(float(metrics[1][3]), rel=1e-4)
 
 
 def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
@@ -116,6 +143,11 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
         (["train", "adding", "--cell", "lstm", "--sigma", "4"], "the lstm cell has no gate: leave out --sigma"),
         (["train", "adding", "--mu", "5000", "--sigma", "4"], "no gate opens within the 1000 steps of adding"),
         (["train", "adding", "--units", "-3"], "units must be at least 1, not -3"),
+        (["train", "adding", "--seeds", "0"], "--seeds is how many networks to train, at least 1, not 0"),
+        (
+            ["train", "adding", "--budget-epochs", "3"],
+            "budget_epochs is how long a budget takes to rise, but budget is",
+        ),
         (["train", "adding", "--device", "cuda", "--devices", "99"], "CUDA device"),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["evaluate", "nowhere"], "nowhere is not a run folder"),
@@ -159,6 +191,7 @@ def test_a_resumed_run_remembers_where_and_how_it_ran(tmp_path, real_mnist):
     glstm("evaluate", tmp_path / "run", env=elsewhere, cwd="/")
     refused = glstm("train", "--resume", tmp_path / "run", "--precision", "32-true", check=False)
     assert "was trained in 64-true: leave out --precision" in refused.stderr
+    assert json.loads((tmp_path / "run/config.json").read_text())["where"]["matmul"] == "high"
 
 
 def test_a_run_is_never_overwritten_or_changed_by_resuming(tmp_path):
@@ -167,8 +200,9 @@ def test_a_run_is_never_overwritten_or_changed_by_resuming(tmp_path):
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     again = glstm("train", "adding", *RUN_SMALL, "--out", run, check=False)
     assert "already holds a run" in again.stderr
-    changed = glstm("train", "--resume", run, "--lr", 0.1, check=False)
-    assert "a resumed run keeps its recipe: leave out --lr" in changed.stderr
+    for option, value in (("--lr", 0.1), ("--seeds", 3), ("--schedule", "cosine")):
+        changed = glstm("train", "--resume", run, option, value, check=False)
+        assert f"a resumed run keeps its recipe: leave out {option}" in changed.stderr
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -190,7 +224,7 @@ def test_help_names_every_value_of_a_recipe():
         assert field.name == "task" or f"--{field.name.replace('_', '-')} " in text, field.name
     for name in PRESETS:
         assert name in text, name
-    for choices in (CELLS, OPTIMIZERS, INITIALISERS, HEADS, CANDIDATES):
+    for choices in (CELLS, OPTIMIZERS, INITIALISERS, HEADS, CANDIDATES, SCHEDULES):
         assert f"<{'|'.join(choices)}>" in text
 
 

@@ -1,6 +1,6 @@
 """The loop: it learns, it stops and goes on without a trace, it says when it cannot."""
 
-import csv
+import copy
 import json
 import shutil
 
@@ -8,54 +8,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from glstm import gate_parameters, weight_parameters
 from glstm.errors import UserError
+from glstm.training.build import build_task
 from glstm.training.display import Display
 from glstm.training.evaluate import cost
 from glstm.training.fabric import make_fabric
 from glstm.training.loop import Trainer
+from glstm.training.population import Population
 from glstm.training.recipe import Recipe
 from glstm.training.run import RunFolder
-
-SMALL = Recipe("adding", steps=12, units=6, mu=(1.0, 12.0), sigma=4.0, optimizer="adam", lr=5e-3, gate_lr=0.1,
-               train_size=70, test_size=30, batch=16, epochs=3)  # fmt: skip
-RECIPES = {
-    "thrifty g-LSTM": SMALL.changed(budget=0.5, threshold=0.05),
-    "RMSProp, Drop-Connect": SMALL.changed(optimizer="rmsprop", decay=0.5, head="deep"),
-    "curriculum": SMALL.changed(curriculum=True, open_epochs=1, sigma=2.0),
-    "PLSTM": SMALL.changed(cell="plstm", tau=12.0, s=(0.0, 6.0), r=0.5),
-    "LSTM": SMALL.changed(cell="lstm", optimizer="sgd", lr=0.1, init="xavier"),
-}
-
-
-def start(recipe: Recipe, path) -> Trainer:
-    trainer = Trainer(recipe, RunFolder(path), make_fabric("cpu"))
-    trainer.begin(device="cpu")
-    return trainer
-
-
-def go_on(recipe: Recipe, path) -> Trainer:
-    torch.manual_seed(99)  # whatever the process did before must not matter
-    trainer = Trainer(recipe, RunFolder(path), make_fabric("cpu"))
-    trainer.resume()
-    return trainer
-
-
-class StopAfter:
-    """Asks to stop after so many batches."""
-
-    def __init__(self, batches: int):
-        self.left = batches
-
-    def __call__(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
-
-
-def results(path):
-    """Everything a run leaves that must not depend on when it was stopped."""
-    with (path / "metrics.csv").open() as file:
-        rows = [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
-    return (path / "model.safetensors").read_bytes(), rows, (path / "losses.csv").read_text()
+from small_runs import RECIPES, SMALL, StopAfter, go_on, results, start
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
@@ -114,24 +77,30 @@ def test_epochs_that_cannot_be_are_refused(tmp_path):
     assert results(tmp_path / "not-yet") == results(tmp_path / "four")
 
 
+def test_a_schedule_that_has_begun_keeps_its_length(tmp_path):
+    start(SMALL.changed(schedule="cosine"), tmp_path / "run").fit(should_stop=StopAfter(6))
+    with pytest.raises(UserError, match=r"the cosine schedule of .* has begun: its epochs cannot change now"):
+        go_on(SMALL.changed(schedule="cosine", epochs=5), tmp_path / "run")
+
+
 def test_an_epoch_is_told_of_even_if_it_was_the_last_before_a_stop(tmp_path):
     told = []
 
     class Listen(Display):
-        def epoch(self, row):
-            told.append(row.epoch)
+        def epoch(self, rows):
+            told.append(rows[0].epoch)
 
     trainer = start(SMALL, tmp_path / "run")
     assert not trainer.fit(Listen(), StopAfter(6))
-    assert told == [row.epoch for row in trainer.history] == [1]
+    assert told == [row.epoch for row in trainer.runs[0].history] == [1]
 
 
 def test_logged_openness_is_that_of_evaluation(tmp_path):
     """In training the Phased LSTM leaks, so every gate is a little open."""
     trainer = start(RECIPES["PLSTM"].changed(epochs=1), tmp_path / "run")
     trainer.fit()
-    assert trainer.history[0].open_share == cost(trainer.layer, 12).open_share < 1
-    assert trainer.layer.openness(12).gt(0).float().mean() > trainer.history[0].open_share
+    assert trainer.runs[0].history[0].open_share == cost(trainer.runs[0].model.layer, 12).open_share < 1
+    assert trainer.runs[0].model.layer.openness(12).gt(0).float().mean() > trainer.runs[0].history[0].open_share
 
 
 def test_it_learns_and_tells_about_it(tmp_path):
@@ -141,21 +110,21 @@ def test_it_learns_and_tells_about_it(tmp_path):
         def batch(self, epoch, index, count):
             seen.append(("batch", epoch, index, count))
 
-        def epoch(self, row):
-            seen.append(("epoch", row.epoch))
+        def epoch(self, rows):
+            seen.append(("epoch", rows[0].epoch))
 
         def stop(self):
             seen.append(("stop",))
 
-    trainer = start(SMALL.changed(epochs=30, lr=0.02), tmp_path / "run")
+    trainer = start(SMALL.changed(epochs=60, lr=0.02), tmp_path / "run")
     trainer.fit(Listen())
     trainer.finish()
-    history = trainer.history
+    history = trainer.runs[0].history
     assert history[-1].train_loss < 0.5 * history[0].train_loss
     assert history[-1].test_error < 0.5 * history[0].test_error
     assert seen[:6] == [("batch", 1, n, 5) for n in (1, 2, 3, 4, 5)] + [("epoch", 1)]
     assert seen[-1] == ("stop",)
-    assert len(seen) == 30 * 6 + 1
+    assert len(seen) == 60 * 6 + 1
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"config.json", "metrics.csv", "losses.csv", "model.safetensors", "checkpoint.safetensors",
                      "learning_curve.png", "gates.png"}  # fmt: skip
@@ -165,14 +134,14 @@ def test_reported_losses_are_means_over_the_samples_they_cover(tmp_path):
     """Batches of 16, 16, 16, 16 and 6: the last one counts for less."""
     trainer = start(SMALL.changed(epochs=1, lr=1e-30, gate_lr=0.0), tmp_path / "run")
     trainer.fit()
-    task, model = trainer.task, trainer.model.eval()
+    task, model = trainer.task, trainer.runs[0].model.eval()
     with torch.no_grad():
         losses = torch.cat([task.losses(model(x), y) for x, y in task.batches("train", 16, 0, 1)])
         tests = torch.cat([task.errors(model(x), y) for x, y in task.batches("test", 7)])
     assert len(losses) == 70
-    assert trainer.history[0].train_loss == pytest.approx(losses.mean().item(), rel=1e-6)
-    assert trainer.history[0].test_error == pytest.approx(tests.mean().item(), rel=1e-6)
-    assert trainer.losses[-1].loss == pytest.approx(losses[64:].mean().item(), rel=1e-6)
+    assert trainer.runs[0].history[0].train_loss == pytest.approx(losses.mean().item(), rel=1e-6)
+    assert trainer.runs[0].history[0].test_error == pytest.approx(tests.mean().item(), rel=1e-6)
+    assert trainer.runs[0].losses[-1].loss == pytest.approx(losses[64:].mean().item(), rel=1e-6)
 
 
 def test_the_curriculum_moves_once_an_epoch_and_opens_at_the_end(tmp_path):
@@ -180,8 +149,8 @@ def test_the_curriculum_moves_once_an_epoch_and_opens_at_the_end(tmp_path):
     sigmas = []
 
     class Watch(Display):
-        def epoch(self, row):
-            sigmas.append(trainer.layer.sigma_l0.unique().tolist())
+        def epoch(self, rows):
+            sigmas.append(trainer.runs[0].model.layer.sigma_l0.unique().tolist())
 
     trainer = start(recipe, tmp_path / "run")
     trainer.fit(Watch())
@@ -190,18 +159,24 @@ def test_the_curriculum_moves_once_an_epoch_and_opens_at_the_end(tmp_path):
 
 def test_a_gate_rate_of_zero_freezes_the_gate(tmp_path):
     trainer = start(SMALL.changed(gate_lr=0.0, epochs=1), tmp_path / "run")
-    before = trainer.layer.mu_l0.detach().clone()
+    before = trainer.runs[0].model.layer.mu_l0.detach().clone()
     trainer.fit()
-    assert torch.equal(trainer.layer.mu_l0, before)
-    assert not trainer.layer.mu_l0.requires_grad
+    assert torch.equal(trainer.runs[0].model.layer.mu_l0, before)
+    assert not trainer.runs[0].model.layer.mu_l0.requires_grad
 
 
-def test_weights_are_clipped_and_gates_are_not(tmp_path):
-    trainer = start(SMALL.changed(clip=1e-6), tmp_path / "run")
-    trainer._step(*trainer.task.batch("train", 16, 0, 1, 0))
-    total = torch.stack([weight.grad.norm() for weight in trainer.weights]).norm()
-    assert total.item() == pytest.approx(1e-6, rel=1e-3)
-    assert trainer.layer.mu_l0.grad.norm() > 1e-5
+def test_weights_are_clipped_and_gates_are_not():
+    recipe = SMALL.changed(optimizer="sgd", lr=1.0, gate_lr=1.0, clip=1e-6)
+    population = Population([recipe], build_task(recipe), precision="64-true")
+    before = copy.deepcopy(population.models[0])
+    population.start(1)
+    population.step()
+    moved = [
+        torch.cat([(old - new).flatten() for old, new in zip(of(before), of(population.models[0]), strict=True)]).norm()
+        for of in (weight_parameters, gate_parameters)
+    ]
+    assert moved[0].item() == pytest.approx(1e-6, rel=1e-3)
+    assert moved[1] > 1e-5
 
 
 @pytest.mark.parametrize("stop", [False, True])

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from glstm.errors import UserError
-from glstm.training.build import build_model, build_optimizer, build_task
+from glstm.training.build import build_model, build_task
 from glstm.training.checkpoint import load_checkpoint, read_extra, save_checkpoint, save_model
-from glstm.training.evaluate import cost, error_sums, threshold_at
+from glstm.training.evaluate import cost, error_sums, sums_of, threshold_at
 from glstm.training.recipe import Recipe
-from glstm.training.run import RunFolder
+from glstm.training.run import RunFolder, runs_in
 
 RECIPE = Recipe("adding", steps=30, units=8, mu=(1.0, 30.0), sigma=5.0, test_size=50, threshold=0.02)
 
@@ -73,37 +73,32 @@ def test_a_broken_or_foreign_network_file_is_said_so(folder):
         folder.load_model()
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "sgd"])
-def test_a_checkpoint_restores_everything(tmp_path, optimizer):
-    recipe = RECIPE.changed(optimizer=optimizer)
-    model = build_model(recipe, 2, 1)
-    adam = build_optimizer(recipe, model)
-    for _ in range(3):
-        model(torch.randn(30, 4, 2)).square().sum().backward()
-        adam.step()
+def test_a_checkpoint_restores_everything(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    progress = {"epoch": 3, "loss": 0.1 + 0.2}
-    save_checkpoint(path, model, adam, {"sums": torch.tensor([1.5], dtype=torch.float64)}, progress)
-    draws = torch.rand(5)
+    model, progress = build_model(RECIPE, 2, 1), {"epoch": 3, "loss": 0.1 + 0.2}
+    state = {"mean": torch.randn(7), "square": torch.rand(7)}
+    save_checkpoint(path, model, state, {"sums": torch.tensor([1.5], dtype=torch.float64)}, progress)
 
-    other = build_model(recipe, 2, 1)
-    fresh = build_optimizer(recipe, other)
+    other, fresh = build_model(RECIPE, 2, 1), {name: torch.zeros(7) for name in state}
     extra, restored = load_checkpoint(path, other, fresh)
-    assert torch.equal(torch.rand(5), draws)
     assert restored == progress
     assert extra["sums"].tolist() == read_extra(path)["sums"].tolist() == [1.5]
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), other.state_dict().values(), strict=True))
-    mine, theirs = adam.state_dict()["state"], fresh.state_dict()["state"]
-    assert mine.keys() == theirs.keys()
-    for index, state in mine.items():
-        for key, value in state.items():
-            assert torch.equal(torch.as_tensor(value), torch.as_tensor(theirs[index][key]))
+    assert all(torch.equal(fresh[name], value) for name, value in state.items())
 
 
 def test_a_model_file_is_no_checkpoint(folder):
-    model = build_model(RECIPE, 2, 1)
     with pytest.raises(UserError, match="is not a checkpoint of this version"):
-        load_checkpoint(folder.model, model, build_optimizer(RECIPE, model))
+        load_checkpoint(folder.model, build_model(RECIPE, 2, 1), {})
+
+
+def test_runs_are_found_in_a_folder_of_folders(folder, tmp_path):
+    for seed in (10, 9):
+        run = RunFolder(tmp_path / "many" / f"seed{seed}")
+        run.create(RECIPE.changed(seed=seed), build_task(RECIPE), {})
+    (tmp_path / "many" / "notes").mkdir()
+    assert [run.path.name for run in runs_in(tmp_path / "many")] == ["seed9", "seed10"]
+    assert [run.path for run in runs_in(folder.path)] == [folder.path]
 
 
 def test_cost_follows_the_threshold():
@@ -121,10 +116,10 @@ def test_cost_follows_the_threshold():
 def test_errors_are_sums_over_the_whole_test_set_whoever_computes_them():
     task, model = build_task(RECIPE), build_model(RECIPE, 2, 1)
     loss, error = error_sums(model, task, 16)
-    halves = [error_sums(model, task, 16, rank=rank, world=2) for rank in (0, 1)]
+    assert model.training
+    halves = [sums_of(model.eval(), task, 16, rank=rank, world=2) for rank in (0, 1)]
     assert sum(float(part[1]) for part in halves) == pytest.approx(float(error), rel=1e-6)
     assert float(loss) == pytest.approx(float(error))
-    assert model.training
 
 
 def test_config_says_what_a_model_needs(folder):

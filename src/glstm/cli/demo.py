@@ -35,7 +35,7 @@ class Contestant:
     def at_seconds(self) -> list[float]:
         total, at = 0.0, []
         for row in self.rows:
-            total += row.seconds
+            total += row.seconds + row.test_seconds
             at.append(total)
         return at
 
@@ -139,8 +139,8 @@ def _train(name: str, recipe, folder: Path, seconds: float, events) -> None:
     torch.set_num_threads(1)  # steps this small gain nothing from a second thread, and the twin needs the other core
 
     class Tell(Display):
-        def epoch(self, row: EpochRow) -> None:
-            events.put((name, row))
+        def epoch(self, rows: list[EpochRow]) -> None:
+            events.put((name, rows[0]))
 
     trainer = Trainer(recipe, RunFolder(folder), make_fabric("cpu"))
     trainer.begin(device="cpu")

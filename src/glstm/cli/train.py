@@ -66,6 +66,7 @@ def train(
     ] = None,
     gate_lr: Annotated[float | None, Opt("Learning rate of the gate's values; 0 freezes them.", GATE)] = None,
     budget: Annotated[float | None, Opt("lambda: charge this much times the mean openness.", GATE)] = None,
+    budget_epochs: Annotated[int | None, Opt("First epochs over which lambda rises to its value.", GATE)] = None,
     curriculum: Annotated[
         bool | None,
         Opt("Widen narrow gates epoch by epoch until an LSTM is left.", GATE, "--curriculum/--no-curriculum"),
@@ -79,6 +80,10 @@ def train(
     optimizer: Annotated[Literal["adam", "rmsprop", "sgd"] | None, Opt("Which optimiser.", OPTIMISER)] = None,
     lr: Annotated[float | None, Opt("Learning rate of the weights.", OPTIMISER)] = None,
     decay: Annotated[float | None, Opt("RMSProp's decay.", OPTIMISER)] = None,
+    schedule: Annotated[
+        Literal["constant", "linear", "cosine"] | None,
+        Opt("How both learning rates fall to 0 over the epochs.", OPTIMISER),
+    ] = None,
     clip: Annotated[
         float | None, Opt("Clip the norm of the weights' gradient to this; 0 turns it off.", OPTIMISER)
     ] = None,
@@ -94,9 +99,20 @@ def train(
     train_size: Annotated[int | None, Opt("Use only this many training sequences.", LENGTH)] = None,
     test_size: Annotated[int | None, Opt("Use only this many test sequences.", LENGTH)] = None,
     seed: Annotated[int | None, Opt("Seed of the weights, the gates and the order of the data.", LENGTH)] = None,
-    out: Annotated[Path | None, Opt("Run folder to make; without it, runs/TASK-CELL-seedN.", MACHINE)] = None,
+    seeds: Annotated[
+        int | None, Opt("Train so many networks together, with seeds counted up from --seed.", LENGTH)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Opt("Run folder to make; without it, runs/TASK-CELL-seedN. With --seeds it gets a folder for each.", MACHINE),
+    ] = None,
     resume: Annotated[
-        Path | None, Opt("Go on with the run in this folder where it stopped; only --epochs may change.", MACHINE)
+        list[Path] | None,
+        Opt(
+            "Go on with the run in this folder, or the runs in its folders, where they stopped; only --epochs may "
+            "change. Give it several times for several runs.",
+            MACHINE,
+        ),
     ] = None,
     data: Annotated[
         Path | None, Opt("Folder of data files; without it, the variable GLSTM_DATA or your cache folder.", MACHINE)
@@ -110,18 +126,23 @@ def train(
     precision: Annotated[
         Literal["32-true", "64-true", "bf16-mixed"] | None, Opt("Arithmetic; without it, 32-true.", MACHINE)
     ] = None,
+    matmul: Annotated[
+        Literal["high", "highest"] | None,
+        Opt("CUDA: how exactly float32 matrices are multiplied; without it, high, as cuDNN's LSTM does.", MACHINE),
+    ] = None,
 ) -> None:
     """Train a network and keep everything about it in a run folder.
 
     [bold]glstm train adding[/] trains the paper's g-LSTM on its adding task; [bold]glstm train adding --cell lstm[/]
     its plain twin; [bold]glstm train smnist --preset smnist-budget --epochs 20[/] a thrifty one on MNIST. Press
     Ctrl-C once to stop after the present batch; [bold]glstm train --resume RUN[/] goes on from there, to the same
-    final bits as if it had not stopped. The folder holds config.json, metrics.csv, losses.csv, the network, a
+    final bits as if it had not stopped. [bold]glstm train smnist --seeds 10[/] trains ten networks together, each as
+    if it were alone, for little more than the price of one on a GPU. The folder holds config.json, metrics.csv, losses.csv, the network, a
     checkpoint and two pictures.
     """
     from glstm.training.recipe import Recipe
     from glstm.training.recipe import preset as find_preset
-    from glstm.training.run import RunFolder
+    from glstm.training.run import RunFolder, runs_in
 
     asked = {
         name: value
@@ -131,21 +152,23 @@ def train(
     for name in ("mu", "sigma", "tau", "s", "r"):
         if name in asked:
             asked[name] = parse_spread(name, asked[name])
-    machine = {"device": device, "devices": devices, "nodes": nodes, "precision": precision}
-    where = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true"}
-    if resume is not None:
-        folder = RunFolder(resume)
-        recipe = folder.recipe()
-        if task not in (None, recipe.task):
-            raise UserError(f"{resume} is a run of {recipe.task}, not of {task}: leave the task out")
-        refused = sorted(set(asked) - {"epochs"}) + ["preset"] * bool(preset) + ["out"] * bool(out)
+    machine = {"device": device, "devices": devices, "nodes": nodes, "precision": precision, "matmul": matmul}
+    where = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
+    if resume:
+        folders = [folder for path in resume for folder in runs_in(path)]
+        recipes = [folder.recipe() for folder in folders]
+        if task not in (None, recipes[0].task):
+            raise UserError(f"{folders[0].path} is a run of {recipes[0].task}, not of {task}: leave the task out")
+        given = {"preset": preset, "out": out, "seeds": seeds}
+        refused = sorted(set(asked) - {"epochs"}) + [name for name, value in given.items() if value is not None]
         if refused:
             raise UserError(f"a resumed run keeps its recipe: leave out --{refused[0].replace('_', '-')}")
-        recipe = recipe.changed(**asked)
-        where |= {name: value for name, value in folder.where().items() if name in where}
-        if precision not in (None, where["precision"]):
-            raise UserError(f"{resume} was trained in {where['precision']}: leave out --precision")
-        data = data or folder.data()
+        recipes = [recipe.changed(**asked) for recipe in recipes]
+        where |= {name: value for name, value in folders[0].where().items() if name in where}
+        for folder in folders:
+            if (own := folder.where().get("precision")) not in (None, precision or where["precision"]):
+                raise UserError(f"{folder.path} was trained in {own}: leave out --precision, or resume it alone")
+        data, again = data or folders[0].data(), resume
     else:
         if task is None:
             raise UserError("say which task to train on: adding, smnist, pmnist or scifar")
@@ -155,9 +178,19 @@ def train(
         recipe = recipe.changed(**asked)
         if recipe.cell == "lstm" and (idle := sorted(set(asked) & GATE_VALUES)):
             raise UserError(f"the lstm cell has no gate: leave out --{idle[0].replace('_', '-')}")
-        folder = RunFolder(out or Path("runs") / f"{recipe.task}-{recipe.cell}-seed{recipe.seed}")
+        if seeds is not None and seeds < 1:
+            raise UserError(f"--seeds is how many networks to train, at least 1, not {seeds}")
+        recipes = [recipe.changed(seed=recipe.seed + number) for number in range(seeds or 1)]
+        folders = [RunFolder(_new_folder(own, out, len(recipes))) for own in recipes]
+        again = [out] if out else [folder.path for folder in folders]
     where |= {name: value for name, value in machine.items() if value is not None}
-    _run(recipe, folder, resume is not None, data, where)
+    _run(recipes, folders, bool(resume), again, data, where)
+
+
+def _new_folder(recipe, out: Path | None, networks: int) -> Path:
+    if out is None:
+        return Path("runs") / f"{recipe.task}-{recipe.cell}-seed{recipe.seed}"
+    return out if networks == 1 else out / f"seed{recipe.seed}"
 
 
 def parse_spread(name: str, text: str) -> float | tuple[float, float]:
@@ -175,39 +208,47 @@ def parse_spread(name: str, text: str) -> float | tuple[float, float]:
             raise UserError(f"--{name} takes one number or LOW,HIGH, such as 40 or 300,700, not {text!r}")
 
 
-def _run(recipe, folder, resuming: bool, data, where: dict) -> None:
+def _run(recipes: list, folders: list, resuming: bool, again: list[Path], data, where: dict) -> None:
+    """`again` is what to give to --resume after a stop."""
     from glstm.training.display import display_for
-    from glstm.training.fabric import make_fabric
+    from glstm.training.fabric import make_fabric, set_matmul
     from glstm.training.loop import Trainer
 
     console = Console()
-    fabric = make_fabric(**where)
+    fabric = make_fabric(where["device"], where["devices"], where["nodes"])
     if fabric.global_rank == 0 and not resuming:
-        folder.require_unused()
+        for folder in folders:
+            folder.require_unused()
     fabric.launch()
-    trainer = Trainer(recipe, folder, fabric, data)
+    set_matmul(fabric, where["matmul"])
+    trainer = Trainer(recipes, folders, fabric, data, where["precision"])
     if resuming:
         trainer.resume()
     else:
         trainer.begin(**where, data=str(Path(data).resolve()) if data else None)
-    before = len(trainer.history)
+    before = [len(run.history) for run in trainer.runs]
     with _StopOnSignal() as should_stop:
         finished = trainer.fit(display_for(console), should_stop)
         trainer.finish()
     if not fabric.is_global_zero:
         return
-    if finished and len(trainer.history) == before:
-        result = f"{folder.path} is finished, after {before} epochs; give more --epochs to go on"
-    elif finished:
-        last = trainer.history[-1]
-        result = (
-            f"{folder.path}: {trainer.task.metric} {trainer.task.format_error(last.test_error)} in epoch {last.epoch}"
-        )
+    if finished:
+        results = [_result(run, trainer.task, epochs) for run, epochs in zip(trainer.runs, before, strict=True)]
     else:
-        result = f"stopped in epoch {trainer.epoch}; go on with: glstm train --resume {folder.path}"
-    console.print(result, highlight=False, soft_wrap=True, markup=False)
+        options = " ".join(f"--resume {path}" for path in again)
+        results = [f"stopped in epoch {trainer.epoch}; go on with: glstm train {options}"]
+    for result in results:
+        console.print(result, highlight=False, soft_wrap=True, markup=False)
     if not finished:
         raise typer.Exit(INTERRUPTED)  # so that 'train && evaluate' does not go on
+
+
+def _result(run, task, before: int) -> str:
+    """One sentence about a finished run that had so many epochs when it was taken up."""
+    if len(run.history) == before:
+        return f"{run.folder.path} is finished, after {before} epochs; give more --epochs to go on"
+    last = run.history[-1]
+    return f"{run.folder.path}: {task.metric} {task.format_error(last.test_error)} in epoch {last.epoch}"
 
 
 class _StopOnSignal:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from glstm.data.task import Batch, Task, generator
+from glstm.data.task import Batch, Stage, Task, generator
 from glstm.errors import UserError
 
 
@@ -26,14 +26,17 @@ class Adding(Task):
         self.device = torch.device(device)
         self._test: Batch | None = None
 
-    def batch(self, split: str, batch: int, seed: int, epoch: int, index: int) -> Batch:
-        if split == "train":
-            return self._draw(min(batch, self.train_size - index * batch), "train", seed, epoch, index)
+    def stage(self, seed: int, epoch: int) -> Stage:
+        return self._draw(self.train_size, "train", seed, epoch)
+
+    def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
+        x, y = stage
+        return x[..., wanted, :], y[..., wanted]
+
+    def test_samples(self, wanted: slice) -> Batch:
         if self._test is None:
             self._test = self._draw(self.test_size, "test")  # one set, however it is cut into batches
-        x, y = self._test
-        wanted = slice(index * batch, (index + 1) * batch)
-        return x[:, wanted], y[wanted]
+        return self.cut(self._test, wanted)
 
     def _draw(self, size: int, *stream: object) -> Batch:
         draws = generator(self.device, "adding", self.steps, *stream)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from glstm.data.task import Batch, Task, generator
+from glstm.data.task import Batch, Stage, Task, generator
 
 Images = tuple[Tensor, Tensor]  # uint8 (N, T, D) and labels (N,)
 
@@ -33,24 +33,27 @@ class PixelTask(Task):
         }
         self.train_size, self.steps, self.inputs = self._splits["train"][0].shape
         self.test_size = len(self._splits["test"][0])
-        self._order: tuple[tuple[int, int], Tensor] | None = None
 
-    def batch(self, split: str, batch: int, seed: int, epoch: int, index: int) -> Batch:
-        images, labels = self._splits[split]
-        wanted = slice(index * batch, (index + 1) * batch)
-        if split == "train":
-            wanted = self._shuffled(seed, epoch)[wanted]
-        return images[wanted].transpose(0, 1).float() / 255, labels[wanted]
-
-    def _shuffled(self, seed: int, epoch: int) -> Tensor:
+    def stage(self, seed: int, epoch: int) -> Stage:
         """The epoch's order; drawn on the CPU so that it is the same on every device."""
-        if self._order is None or self._order[0] != (seed, epoch):
-            draws = generator(torch.device("cpu"), self.name, "order", seed, epoch)
-            self._order = (seed, epoch), torch.randperm(self.train_size, generator=draws).to(self.device)
-        return self._order[1]
+        draws = generator(torch.device("cpu"), self.name, "order", seed, epoch)
+        return (torch.randperm(self.train_size, generator=draws).to(self.device),)
+
+    def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
+        (order,) = stage
+        return self._samples("train", order[..., wanted])
+
+    def test_samples(self, wanted: slice) -> Batch:
+        return self._samples("test", wanted)
+
+    def _samples(self, split: str, wanted: slice | Tensor) -> Batch:
+        images, labels = self._splits[split]
+        return images[wanted].transpose(-3, -2).float() / 255, labels[wanted]
 
     def losses(self, prediction: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(prediction, y, reduction="none")
+        samples = prediction.shape[:-1]
+        flat = cross_entropy(prediction.flatten(0, -2), y.expand(samples).flatten(), reduction="none")
+        return flat.view(samples)
 
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         return (prediction.argmax(-1) != y).float()

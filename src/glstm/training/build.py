@@ -1,15 +1,14 @@
-"""From a recipe to the things it names: task, network, optimiser."""
+"""From a recipe to the things it names: task and network."""
 
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from glstm import init
 from glstm.data import Task, load_task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
-from glstm.layers import GLSTM, LSTM, PLSTM, gate_parameters, weight_parameters
+from glstm.layers import GLSTM, LSTM, PLSTM
 from glstm.models import SequenceModel, deep_head, linear_head
 from glstm.training.recipe import Recipe
 
@@ -63,17 +62,3 @@ def _layer(recipe: Recipe, inputs: int) -> GatedLSTM:
             )
         case _:
             return LSTM(*shape, candidate=recipe.candidate)
-
-
-def build_optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    """Weights and gates as two groups, each with its own rate."""
-    groups = [{"params": list(weight_parameters(model)), "lr": recipe.lr}]
-    if gates := [parameter for parameter in gate_parameters(model) if parameter.requires_grad]:
-        groups.append({"params": gates, "lr": recipe.gate_lr})
-    match recipe.optimizer:
-        case "adam":
-            return torch.optim.Adam(groups)
-        case "rmsprop":
-            return torch.optim.RMSprop(groups, alpha=recipe.decay)
-        case _:
-            return torch.optim.SGD(groups)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from glstm.errors import UserError
 from glstm.storage import write_atomically
 
-FORMAT = "1"
+FORMAT = "2"
 
 
 def save_model(path: Path, model: nn.Module) -> None:
@@ -25,35 +24,25 @@ def load_model(path: Path, model: nn.Module) -> None:
 
 
 def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Tensor], progress: dict[str, Any]
+    path: Path, model: nn.Module, optimizer: dict[str, Tensor], extra: dict[str, Tensor], progress: dict[str, Any]
 ) -> None:
-    """`extra` are further tensors of the loop's own; `progress` is anything JSON can hold."""
+    """`optimizer` is the optimiser's state, `extra` further tensors; `progress` is anything JSON can hold."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{key}": value for key, value in state.items()}
+    tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer.items()}
     tensors |= {f"extra.{name}": tensor for name, tensor in extra.items()}
-    tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
     write_atomically(path, save(_plain(tensors), {"glstm": FORMAT, "progress": json.dumps(progress)}))
 
 
 def load_checkpoint(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer
+    path: Path, model: nn.Module, optimizer: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Restores the model, the optimiser and torch's random state; returns `extra` and `progress`."""
+    """Fills the model and the optimiser's state; returns `extra` and `progress`."""
     tensors, metadata = _read(path)
     if metadata.get("glstm") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of this version: its format is {metadata.get('glstm')!r}")
     _fill(path, model, _below(tensors, "model"))
-    states: dict[int, dict[str, Tensor]] = {}
     for name, tensor in _below(tensors, "optimizer").items():
-        index, key = name.split(".", 1)
-        states.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
-    torch.set_rng_state(tensors["random.cpu"])
-    if torch.cuda.is_available() and "random.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random.cuda"])
+        optimizer[name].copy_(tensor)
     return _below(tensors, "extra"), json.loads(metadata["progress"])
 
 

@@ -1,6 +1,7 @@
 """How a run shows itself: live on a terminal, line by line elsewhere, not at all by default."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,7 +24,8 @@ class EpochRow:
     test_error: float
     mean_k: float
     open_share: float
-    seconds: float
+    seconds: float  # of training; that of the test comes next
+    test_seconds: float
 
 
 @dataclass(frozen=True)
@@ -36,45 +38,48 @@ class LossRow:
 
 
 class Display:
-    """Shows nothing; what the training loop tells anybody who listens."""
+    """Shows nothing; what the training loop tells anybody who listens. Rows come one a run, in the runs' order."""
 
-    def start(self, recipe: Recipe, task: Task, history: list[EpochRow]) -> None: ...
+    def start(self, recipes: list[Recipe], task: Task, histories: list[list[EpochRow]]) -> None: ...
 
     def batch(self, epoch: int, index: int, count: int) -> None: ...
 
-    def loss(self, row: LossRow) -> None: ...
+    def loss(self, rows: list[LossRow]) -> None: ...
 
-    def epoch(self, row: EpochRow) -> None: ...
+    def epoch(self, rows: list[EpochRow]) -> None: ...
 
     def stop(self) -> None: ...
 
 
 class Lines(Display):
-    """A line an epoch, and in a long epoch a line every half minute."""
+    """A line an epoch, and in a long epoch a line every half minute; of several runs, the mean and the range."""
 
     def __init__(self, console: Console, every: float = 30.0):
         self.console, self.every = console, every
 
-    def start(self, recipe: Recipe, task: Task, history: list[EpochRow]) -> None:
-        self.recipe, self.task = recipe, task
+    def start(self, recipes: list[Recipe], task: Task, histories: list[list[EpochRow]]) -> None:
+        self.epochs, self.task = recipes[0].epochs, task
         self.started = self.spoke = time.monotonic()
-        self.done_before = len(history)
-        self.latest: LossRow | None = None
+        self.done_before = len(histories[0])
+        self.latest: list[LossRow] = []
 
-    def loss(self, row: LossRow) -> None:
-        self.latest = row
+    def loss(self, rows: list[LossRow]) -> None:
+        self.latest = rows
 
     def batch(self, epoch: int, index: int, count: int) -> None:
         if time.monotonic() - self.spoke >= self.every:
-            self._say(f"epoch {epoch}, batch {index}/{count}{_loss(self.latest)}")
+            loss = f": loss {_spread([row.loss for row in self.latest], _four)}" if self.latest else ""
+            self._say(f"epoch {epoch}, batch {index}/{count}{loss}")
 
-    def epoch(self, row: EpochRow) -> None:
-        share = (row.epoch - self.done_before) / (self.recipe.epochs - self.done_before)
+    def epoch(self, rows: list[EpochRow]) -> None:
+        now = rows[0]
+        share = (now.epoch - self.done_before) / (self.epochs - self.done_before)
         left = (time.monotonic() - self.started) * (1 - share) / share
         self._say(
-            f"epoch {row.epoch}/{self.recipe.epochs}: loss {row.train_loss:.4g}, "
-            f"{self.task.metric} {self.task.format_error(row.test_error)}, mean k {row.mean_k:.3f}, "
-            f"{row.seconds:.1f} s, {timedelta(seconds=round(left))} left"
+            f"epoch {now.epoch}/{self.epochs}: loss {_spread([row.train_loss for row in rows], _four)}, "
+            f"{self.task.metric} {_spread([row.test_error for row in rows], self.task.format_error)}, "
+            f"mean k {_spread([row.mean_k for row in rows], _three)}, "
+            f"{now.seconds + now.test_seconds:.1f} s, {timedelta(seconds=round(left))} left"
         )
 
     def _say(self, text: str) -> None:
@@ -82,21 +87,29 @@ class Lines(Display):
         self.spoke = time.monotonic()
 
 
-def _loss(row: LossRow | None) -> str:
-    return "" if row is None else f": loss {row.loss:.4g}"
+def _four(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _three(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _spread(values: list[float], form: Callable[[float], str]) -> str:
+    mean = form(sum(values) / len(values))
+    return mean if len(values) == 1 else f"{mean} ({form(min(values))} to {form(max(values))})"
 
 
 class LiveTable(Display):
-    """A progress bar with the latest figures above it."""
+    """A progress bar with the latest figures above it; several runs have a line each."""
 
     def __init__(self, console: Console):
         self.console = console
 
-    def start(self, recipe: Recipe, task: Task, history: list[EpochRow]) -> None:
-        self.recipe, self.task = recipe, task
-        self.last = history[-1] if history else None
-        self.latest: LossRow | None = None
-        self.count = task.batch_count("train", recipe.batch)
+    def start(self, recipes: list[Recipe], task: Task, histories: list[list[EpochRow]]) -> None:
+        self.recipes, self.task, self.epochs = recipes, task, recipes[0].epochs
+        self.last: list[EpochRow | None] = [history[-1] if history else None for history in histories]
+        self.latest: list[LossRow | None] = [None] * len(recipes)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -106,37 +119,36 @@ class LiveTable(Display):
             TimeRemainingColumn(),
             console=self.console,
         )
-        total = recipe.epochs * self.count
-        self.bar = self.progress.add_task("training", total=total, completed=len(history) * self.count)
+        count = task.batch_count("train", recipes[0].batch)
+        done = len(histories[0]) * count
+        self.bar = self.progress.add_task("training", total=self.epochs * count, completed=done)
         self.live = Live(self._view(), console=self.console, refresh_per_second=4)
         self.live.start()
 
     def _view(self) -> Group:
         table = Table(box=None, pad_edge=False)
-        for name in ("loss", f"test {self.task.metric}", "mean k", "open"):
-            table.add_column(name, justify="right", min_width=10)
-        loss = "" if self.latest is None else f"{self.latest.loss:.4g}"
-        if self.last is None:
-            table.add_row(loss, "", "", "")
-        else:
-            table.add_row(
-                loss,
-                self.task.format_error(self.last.test_error),
-                f"{self.last.mean_k:.3f}",
-                f"{100 * self.last.open_share:.1f} %",
-            )
+        several = len(self.recipes) > 1
+        for name in (*["seed"] * several, "loss", f"test {self.task.metric}", "mean k", "open"):
+            table.add_column(name, justify="right", min_width=4 if name == "seed" else 10)
+        for recipe, latest, last in zip(self.recipes, self.latest, self.last, strict=True):
+            loss = "" if latest is None else _four(latest.loss)
+            figures = ["", "", ""]
+            if last is not None:
+                error, share = self.task.format_error(last.test_error), f"{100 * last.open_share:.1f} %"
+                figures = [error, _three(last.mean_k), share]
+            table.add_row(*[str(recipe.seed)] * several, loss, *figures)
         return Group(table, self.progress)
 
-    def loss(self, row: LossRow) -> None:
-        self.latest = row
+    def loss(self, rows: list[LossRow]) -> None:
+        self.latest = list(rows)
         self.live.update(self._view())
 
     def batch(self, epoch: int, index: int, count: int) -> None:
-        description = f"epoch {epoch}/{self.recipe.epochs}"
+        description = f"epoch {epoch}/{self.epochs}"
         self.progress.update(self.bar, completed=(epoch - 1) * count + index, description=description)
 
-    def epoch(self, row: EpochRow) -> None:
-        self.last = row
+    def epoch(self, rows: list[EpochRow]) -> None:
+        self.last = list(rows)
         self.live.update(self._view())
 
     def stop(self) -> None:

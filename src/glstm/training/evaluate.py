@@ -45,13 +45,13 @@ def openness_in_use(layer: GatedLSTM, steps: int) -> Tensor:
 def cost(layer: GatedLSTM, steps: int) -> Cost:
     """The cost of one sequence of `steps` at times 1, 2, ..., under the layer's present threshold."""
     tables = openness_in_use(layer, steps)
-    share = tables.gt(0).float().mean().item()
+    share = tables.gt(0).double().mean().item()
     widths = [
         layer.input_size if row < layer.num_directions else layer.hidden_size * layer.num_directions
         for row in range(len(tables))
     ]
     return Cost(
-        mean_k=tables.mean().item(),
+        mean_k=tables.double().mean().item(),
         open_share=share,
         lstm_ops=sum(count_ops(steps, layer.hidden_size, width) for width in widths),
         paper_ops=sum(
@@ -71,9 +71,18 @@ def threshold_at(layer: GatedLSTM, threshold: float):
         layer.threshold = before
 
 
-@torch.no_grad()
 def error_sums(
-    model: SequenceModel | nn.Module,
+    model: SequenceModel | nn.Module, task: Task, batch: int = TEST_BATCH, on_batch: Callable[[], object] = lambda: None
+) -> tuple[Tensor, Tensor]:
+    """Sums over the test set: (loss, error), float64 on the task's device."""
+    dtype = next(model.parameters()).dtype
+    with evaluating(model):
+        return sums_of(lambda x: model(x.to(dtype)), task, batch, on_batch=on_batch)
+
+
+@torch.no_grad()
+def sums_of(
+    predict: Callable[[Tensor], Tensor],
     task: Task,
     batch: int = TEST_BATCH,
     *,
@@ -81,13 +90,12 @@ def error_sums(
     world: int = 1,
     on_batch: Callable[[], object] = lambda: None,
 ) -> tuple[Tensor, Tensor]:
-    """Sums over this rank's share of the test set: (loss, error), float64 on the task's device."""
-    sums, dtype = torch.zeros(2, dtype=torch.float64), next(model.parameters()).dtype
-    with evaluating(model):
-        for x, y in task.batches("test", batch):
-            prediction, target = model(x[:, rank::world].to(dtype)), y[rank::world]
-            losses, errors = task.losses(prediction, target), task.errors(prediction, target)
-            part = torch.stack((losses.double().sum(), errors.double().sum()))
-            sums = sums.to(part.device) + part
-            on_batch()
-    return sums[0], sums[1]
+    """Sums over this rank's share of the test set: (loss, error), float64; one for each network that `predict`
+    speaks for."""
+    losses = errors = torch.zeros((), dtype=torch.float64, device=task.device)
+    for x, y in task.batches("test", batch):
+        prediction, target = predict(x[:, rank::world]), y[rank::world]
+        losses = losses + task.losses(prediction, target).double().sum(-1)
+        errors = errors + task.errors(prediction, target).double().sum(-1)
+        on_batch()
+    return losses, errors

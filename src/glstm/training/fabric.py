@@ -2,7 +2,6 @@
 
 import logging
 import warnings
-from typing import Any, cast
 
 import torch
 from lightning.fabric import Fabric
@@ -11,7 +10,7 @@ from glstm.errors import UserError
 from glstm.training.build import available_device
 
 
-def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1, precision: str = "32-true") -> Fabric:
+def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1) -> Fabric:
     device = available_device(device)
     if device == "cuda" and devices > torch.cuda.device_count():
         raise UserError(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}")
@@ -22,6 +21,10 @@ def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1, precisio
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*srun.*")
     strategy = "ddp" if devices * nodes > 1 else "auto"
-    return Fabric(
-        accelerator=device, devices=devices, num_nodes=nodes, strategy=strategy, precision=cast(Any, precision)
-    )
+    return Fabric(accelerator=device, devices=devices, num_nodes=nodes, strategy=strategy)
+
+
+def set_matmul(fabric: Fabric, choice: str) -> None:
+    """How exactly CUDA multiplies float32 matrices: 'highest', or 'high' with operands of fewer bits, as cuDNN's LSTM
+    does by default. On a CPU it stays 'highest': torch would round there, too, where the CPU can gain from it."""
+    torch.set_float32_matmul_precision(choice if fabric.device.type == "cuda" else "highest")

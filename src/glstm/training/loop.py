@@ -1,215 +1,271 @@
-"""The training loop: any gated network, any Task, on one device or many through Lightning Fabric."""
+"""The training loop: runs of one shape that train together, stop, and go on; each keeps its own folder."""
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import cast
 
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from glstm.errors import UserError
-from glstm.layers import gated_layers, weight_parameters
-from glstm.training.budget import budget
-from glstm.training.build import build_model, build_optimizer, build_task
+from glstm.models import SequenceModel
+from glstm.training.build import build_task
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint, save_model
-from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.display import Display, EpochRow, LossRow
-from glstm.training.evaluate import cost, error_sums, openness_in_use
-from glstm.training.recipe import Recipe
+from glstm.training.evaluate import openness_in_use
+from glstm.training.population import Population
+from glstm.training.recipe import Recipe, check_together
 from glstm.training.run import RunFolder
 
 SAVE_EVERY = 60.0  # seconds, inside an epoch
 SAVE_GAP = 5.0  # seconds at least between two saves at the ends of epochs
 LOSS_ROWS = 10  # an epoch
 
+Place = tuple[int, int]  # epoch, and batch in it, to train on next
+
+
+@dataclass(eq=False)
+class Run:
+    """One member of the population, and what is known of it."""
+
+    recipe: Recipe
+    folder: RunFolder
+    model: SequenceModel
+    gates_before: Tensor  # k (T, H) on the CPU
+    resumed_at: Place = (1, 0)  # where its checkpoint stood
+    history: list[EpochRow] = field(default_factory=list)
+    losses: list[LossRow] = field(default_factory=list)
+
+    def check_epochs(self, before: Recipe, done: int) -> None:
+        """Of a recipe that goes on, only the number of epochs may have changed, and not always that."""
+        epochs, path = self.recipe.epochs, self.folder.path
+        if epochs < done:
+            raise UserError(f"{path} has been trained for {done} epochs already: --epochs {epochs} is less")
+        if epochs == before.epochs:
+            return
+        if before.curriculum and done > before.epochs - before.open_epochs:
+            raise UserError(f"the curriculum of {path} has opened its gates: its epochs cannot change now")
+        if before.schedule != "constant" and done:
+            raise UserError(f"the {before.schedule} schedule of {path} has begun: its epochs cannot change now")
+
 
 class Trainer:
-    """One run. `fit` trains until the recipe's last epoch or until `should_stop` says so, and saves either way."""
+    """One run, or several that share a shape. `fit` trains until the recipes' last epoch or until `should_stop` says
+    so, and saves either way."""
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, fabric: Fabric, data: Path | str | None = None):
-        self.recipe, self.folder, self.fabric = recipe, folder, fabric
-        if recipe.batch % fabric.world_size:
-            raise UserError(f"a batch of {recipe.batch} cannot be shared equally by {fabric.world_size} devices")
+    def __init__(
+        self,
+        recipes: Recipe | Sequence[Recipe],
+        folders: RunFolder | Sequence[RunFolder],
+        fabric: Fabric,
+        data: Path | str | None = None,
+        precision: str = "32-true",
+    ):
+        recipes = [recipes] if isinstance(recipes, Recipe) else list(recipes)
+        folders = [folders] if isinstance(folders, RunFolder) else list(folders)
+        check_together(recipes)
+        paths = [folder.path.resolve() for folder in folders]
+        if twice := {path for path in paths if paths.count(path) > 1}:
+            raise UserError(f"{min(twice)} was given more than once: each run needs a folder of its own")
+        self.fabric, self.data, self.precision = fabric, data, precision
         with fabric.rank_zero_first():  # where the data must be fetched, one process does it
-            self.task = build_task(recipe, data, fabric.device)
-        torch.manual_seed(recipe.seed)
-        self.model = build_model(recipe, self.task.inputs, self.task.outputs)
-        self.layer = gated_layers(self.model)[0]
-        self.curriculum = TemporalCurriculum(self.model, recipe.alpha, recipe.rho) if recipe.curriculum else None
-        optimizer = build_optimizer(recipe, self.model)
-        self.network, self.optimizer = fabric.setup(self.model, optimizer)
-        self.weights = list(weight_parameters(self.model))
-
+            self.task = build_task(recipes[0], data, fabric.device)
+        self.population = Population(recipes, self.task, precision=precision, fabric=fabric)
+        self.runs = [
+            Run(recipe, folder, model, openness_in_use(model.layer, self.task.steps)[0].float())
+            for recipe, folder, model in zip(recipes, folders, self.population.models, strict=True)
+        ]
+        self.epochs = recipes[0].epochs
         self.epoch, self.batch = 1, 0  # the next batch to train on
-        self.history: list[EpochRow] = []
-        self.losses: list[LossRow] = []
         self.seconds = 0.0  # spent in the present epoch
         self.saved_at = -math.inf
-        self.sums = torch.zeros(2, dtype=torch.float64, device=fabric.device)  # loss: epoch, since the last row
-        self.gates_before = openness_in_use(self.layer, self.task.steps)[0].float()
+        self.diverged: set[int] = set()  # members whose loss is no number any more
+
+    @property
+    def place(self) -> Place:
+        return self.epoch, self.batch
 
     def begin(self, **where: object) -> None:
-        """Make the run's folder and save its very start, so that from now on it can be resumed."""
-        if self.gates_before.max() < 1e-3:
-            raise UserError(
-                f"no gate opens within the {self.task.steps} steps of {self.task.name}: its mu lies outside of them"
-            )
+        """Make the runs' folders and save their very start, so that from now on they can be resumed."""
+        for run in self.runs:
+            if run.gates_before.max() < 1e-3:
+                steps, name = self.task.steps, self.task.name
+                raise UserError(f"no gate opens within the {steps} steps of {name}: its mu lies outside of them")
         if self.fabric.is_global_zero:
-            self.folder.create(self.recipe, self.task, where)
+            for run in self.runs:
+                run.folder.require_unused()
+            for run in self.runs:
+                run.folder.create(run.recipe, self.task, where)
         self._save()
 
     def resume(self) -> None:
-        """Go on where the folder's checkpoint stands; of the recipe, only the number of epochs may have changed."""
-        self.folder.check_artifacts(self.task)
-        before = self.folder.recipe()
-        extra, progress = load_checkpoint(self.folder.checkpoint, self.model, self.optimizer)
-        self._check_epochs(before, done=len(progress["history"]))
+        """Go on where the folders' checkpoints stand; of the recipes, only the number of epochs may have changed."""
+        for run in self.runs:
+            run.folder.check_artifacts(self.task)
+            before = run.folder.recipe()
+            self._load(run)
+            run.check_epochs(before, done=len(run.history))
         if self.fabric.is_global_zero:
-            self.folder.update_recipe(self.recipe)
-        self.epoch, self.batch, self.seconds = progress["epoch"], progress["batch"], progress["seconds"]
-        self.history = [EpochRow(**row) for row in progress["history"]]
-        self.losses = [LossRow(**row) for row in progress["losses"]]
-        self.sums.copy_(extra["sums"])
-        self.gates_before.copy_(extra["gates_before"])
+            for run in self.runs:
+                run.folder.update_recipe(run.recipe)
 
-    def _check_epochs(self, before: Recipe, done: int) -> None:
-        epochs = self.recipe.epochs
-        if epochs < done:
-            raise UserError(f"{self.folder.path} has been trained for {done} epochs already: --epochs {epochs} is less")
-        opened = done > before.epochs - before.open_epochs
-        if before.curriculum and opened and epochs != before.epochs:
-            raise UserError(f"the curriculum of {self.folder.path} has opened its gates: its epochs cannot change now")
+    def _load(self, run: Run) -> None:
+        row = self.runs.index(run)
+        extra, progress = load_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row))
+        run.resumed_at = self.epoch, self.batch = progress["epoch"], progress["batch"]
+        self.seconds = progress["seconds"]
+        run.history = [EpochRow(**row) for row in progress["history"]]
+        run.losses = [LossRow(**row) for row in progress["losses"]]
+        self.population.sums[row].copy_(extra["sums"])
+        run.gates_before.copy_(extra["gates_before"])
+
+    def _optimizer_state(self, row: int) -> dict[str, Tensor]:
+        return {name: rows[row] for name, rows in self.population.optimizer.state.items()}
 
     def fit(self, display: Display | None = None, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """True when the last epoch is done, False when stopped before."""
         display = display if display is not None and self.fabric.is_global_zero else Display()
-        display.start(self.recipe, self.task, self.history)
+        if not self._catch_up(display, should_stop):
+            return False
+        display.start([run.recipe for run in self.runs], self.task, [run.history for run in self.runs])
         try:
-            while self.epoch <= self.recipe.epochs:
+            while self.epoch <= self.epochs:
                 if not self._train_epoch(display, should_stop):
                     return False
             return True
         finally:
             display.stop()
 
+    def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
+        """A kill between two saves leaves runs at different places: those behind train on until all stand together.
+
+        False when stopped before that.
+        """
+        while len(places := sorted({run.resumed_at for run in self.runs})) > 1:
+            behind = [run for run in self.runs if run.resumed_at == places[0]]
+            recipes, folders = [run.recipe for run in behind], [run.folder for run in behind]
+            others = Trainer(recipes, folders, self.fabric, self.data, self.precision)
+            others.resume()
+
+            def should_pause(others: Trainer = others, target: Place = places[1]) -> bool:
+                return should_stop() or others.place >= target
+
+            others.fit(display, should_pause)
+            self.fabric.barrier()  # what one process has written, all read
+            for run in self.runs:
+                self._load(run)
+            if others.place < places[1]:
+                self.epoch, self.batch = others.place
+                return False
+        return True
+
     def finish(self) -> None:
-        """Draw the run's pictures."""
+        """Draw the runs' pictures."""
         if self.fabric.is_global_zero:
-            self.folder.draw(self.task, self.layer, self.gates_before.numpy(), self.history)
+            for run in self.runs:
+                run.folder.draw(self.task, run.model.layer, run.gates_before.numpy(), run.history)
 
     def _train_epoch(self, display: Display, should_stop: Callable[[], bool]) -> bool:
-        recipe, count = self.recipe, self.task.batch_count("train", self.recipe.batch)
-        if self.batch == 0:
-            self._move_curriculum()
-        row_every = math.ceil(count / LOSS_ROWS)
         clock = saved = time.monotonic()
-        for x, y in self.task.batches("train", recipe.batch, recipe.seed, self.epoch, self.batch):
-            self.sums += self._step(x, y) * len(y)
+        self.population.start(self.epoch, self.batch)
+        count = self.population.batches
+        row_every = math.ceil(count / LOSS_ROWS)
+        while self.batch < count:
+            self.population.step()
             self.batch += 1
             if self.batch % row_every == 0 or self.batch == count:
-                self._record_loss(display, row_every, count)
+                self._record_losses(display, row_every)
             display.batch(self.epoch, self.batch, count)
-            now = time.monotonic()
             stop = self._agreed(should_stop()) and self.batch < count
-            if stop or now - saved > SAVE_EVERY:
-                self.seconds, clock, saved = self.seconds + now - clock, now, now
+            if stop or time.monotonic() - saved > SAVE_EVERY:
+                self.population.wait()
+                self.seconds += time.monotonic() - clock
                 self._save()
+                clock = saved = time.monotonic()
             if stop:
                 return False
+        self.population.wait()
         self.seconds += time.monotonic() - clock
         self._end_epoch()
-        display.epoch(self.history[-1])
+        display.epoch([run.history[-1] for run in self.runs])
         stop = self._agreed(should_stop())
-        if stop or self.epoch > recipe.epochs or time.monotonic() - self.saved_at > SAVE_GAP:
+        if stop or self.epoch > self.epochs or time.monotonic() - self.saved_at > SAVE_GAP:
             self._save()
-        return not stop or self.epoch > recipe.epochs
+        return not stop or self.epoch > self.epochs
 
-    def _step(self, x: Tensor, y: Tensor) -> Tensor:
-        """One update; returns the batch's mean loss. Each device takes every world-size'th sample."""
-        rank, world = self.fabric.global_rank, self.fabric.world_size
-        losses = self.task.losses(self.network(x[:, rank::world]), y[rank::world])
-        loss = losses.sum() * (world / len(y))  # gradients are averaged over devices: this makes it the batch's mean
-        objective = loss + self.recipe.budget * budget(self.model, self.task.steps) if self.recipe.budget else loss
-        self.optimizer.zero_grad()
-        self.fabric.backward(objective)
-        if self.recipe.clip:
-            clip_grad_norm_(self.weights, self.recipe.clip)
-        self.optimizer.step()
-        return loss.detach().double()
-
-    def _move_curriculum(self) -> None:
-        if self.curriculum is None:
-            return
-        if self.epoch > self.recipe.epochs - self.recipe.open_epochs:
-            self.curriculum.open(self.recipe.open_sigma)
-        elif self.epoch > 1:
-            self.curriculum.step()
-
-    def _record_loss(self, display: Display, row_every: int, count: int) -> None:
-        batches = row_every if self.batch % row_every == 0 else count % row_every
-        samples = min(self.batch * self.recipe.batch, self.task.train_size) - (self.batch - batches) * self.recipe.batch
-        loss = self._total(self.sums[1], "mean") / samples
-        self._require_finite(loss)
-        self.sums[1] = 0
-        row = LossRow(self.epoch, self.batch, loss)
-        self.losses.append(row)
-        display.loss(row)
-
-    def _require_finite(self, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss became {loss} in epoch {self.epoch}: training diverged; lower lr or gate_lr, or clip harder"
-            )
+    def _record_losses(self, display: Display, row_every: int) -> None:
+        batches = self.batch % row_every or row_every
+        size, until = self.population.batch_size, min(self.batch * self.population.batch_size, self.task.train_size)
+        samples = until - (self.batch - batches) * size
+        rows = [LossRow(self.epoch, self.batch, total / samples) for total in self._sums()[:, 1].tolist()]
+        self.population.sums[:, 1] = 0
+        self.diverged |= {index for index, row in enumerate(rows) if not math.isfinite(row.loss)}
+        for run, row in zip(self.runs, rows, strict=True):
+            run.losses.append(row)
+        if self.diverged:
+            self._save()
+        display.loss(rows)
 
     def _end_epoch(self) -> None:
         clock = time.monotonic()
-        rank, world = self.fabric.global_rank, self.fabric.world_size
-        loss, error = error_sums(self.network, self.task, rank=rank, world=world)
-        price = cost(self.layer, self.task.steps)
-        row = EpochRow(
-            epoch=self.epoch,
-            train_loss=self._total(self.sums[0], "mean") / self.task.train_size,
-            test_loss=self._total(loss, "sum") / self.task.test_size,
-            test_error=self._total(error, "sum") / self.task.test_size,
-            mean_k=price.mean_k,
-            open_share=price.open_share,
-            seconds=self.seconds + time.monotonic() - clock,
-        )
-        self.history.append(row)
+        scores = self.population.test()
+        test_seconds = time.monotonic() - clock
+        for run, score, total in zip(self.runs, scores, self._sums()[:, 0].tolist(), strict=True):
+            row = EpochRow(
+                epoch=self.epoch,
+                train_loss=total / self.task.train_size,
+                test_loss=score.loss,
+                test_error=score.error,
+                mean_k=score.mean_k,
+                open_share=score.open_share,
+                seconds=self.seconds,
+                test_seconds=test_seconds,
+            )
+            run.history.append(row)
         self.epoch, self.batch, self.seconds = self.epoch + 1, 0, 0.0
-        self.sums.zero_()
+        self.population.sums.zero_()
 
-    def _total(self, value: Tensor, how: str) -> float:
-        if self.fabric.world_size > 1:
-            return float(cast(Tensor, self.fabric.all_reduce(value.clone(), reduce_op=how)))
-        return float(value)
+    def _sums(self) -> Tensor:
+        """The members' sums of losses, over all processes."""
+        return self.population.over_processes(self.population.sums, "mean")
 
     def _agreed(self, stop: bool) -> bool:
-        """Whether any device was asked to stop: all must leave at the same batch."""
+        """Whether any process was asked to stop: all must leave at the same batch."""
         if self.fabric.world_size == 1:
             return stop
-        return self._total(torch.tensor(float(stop), device=self.fabric.device), "sum") > 0
+        return float(self.population.over_processes(torch.tensor(float(stop), device=self.fabric.device), "sum")) > 0
 
     def _save(self) -> None:
-        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
-            self._require_finite(math.nan)  # what is saved must be worth going on from
+        """Save every run that is worth going on from; say so if one is not."""
+        finite = self.population.stack.flat.isfinite().all(1).tolist()
+        self.diverged |= {index for index, good in enumerate(finite) if not good}
         self.saved_at = time.monotonic()
-        sums = self.sums if self.fabric.world_size == 1 else self.fabric.all_reduce(self.sums.clone(), reduce_op="mean")
-        if not self.fabric.is_global_zero:
-            return
-        progress = {
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "seconds": self.seconds,
-            "history": [asdict(row) for row in self.history],
-            "losses": [asdict(row) for row in self.losses],
-        }
-        extra = {"sums": cast(Tensor, sums), "gates_before": self.gates_before}
-        save_checkpoint(self.folder.checkpoint, self.model, self.optimizer, extra, progress)
-        save_model(self.folder.model, self.model)
-        self.folder.write_metrics(self.history, self.losses)
+        sums = self._sums()
+        for row, run in enumerate(self.runs):
+            if row in self.diverged or not self.fabric.is_global_zero:
+                continue
+            progress = {
+                "epoch": self.epoch,
+                "batch": self.batch,
+                "seconds": self.seconds,
+                "history": [asdict(row) for row in run.history],
+                "losses": [asdict(row) for row in run.losses],
+            }
+            extra = {"sums": sums[row], "gates_before": run.gates_before}
+            save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
+            save_model(run.folder.model, run.model)
+            run.folder.write_metrics(run.history, run.losses)
+        if self.diverged:
+            self._report_divergence()
+
+    def _report_divergence(self) -> None:
+        text = f"the loss became nan or infinite in epoch {self.epoch}: training diverged"
+        advice = "lower lr or gate_lr, or clip harder"
+        if len(self.runs) == 1:
+            raise UserError(f"{text}; {advice}")
+        lost = [self.runs[index] for index in sorted(self.diverged)]
+        names = ", ".join(f"{run.folder.path} (seed {run.recipe.seed})" for run in lost)
+        raise UserError(f"{names}: {text}; {advice}; the other runs are saved and can go on without")

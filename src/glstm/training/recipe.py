@@ -1,6 +1,7 @@
 """A recipe: every value that decides what a training run computes, and the paper's own recipes by name."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -15,6 +16,13 @@ CELLS = ("glstm", "plstm", "lstm")
 OPTIMIZERS = ("adam", "rmsprop", "sgd")
 INITIALISERS = ("orthogonal", "xavier", "torch")
 HEADS = ("linear", "deep")
+SCHEDULES = ("constant", "linear", "cosine")
+
+# What networks that train together have in common; everything else in a recipe may differ between them.
+SHARED = (
+    "task", "steps", "train_size", "test_size", "cell", "units", "layers", "head", "candidate", "optimizer", "batch",
+    "segment", "epochs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,11 +52,13 @@ class Recipe:
     lr: float = 1e-3
     decay: float = 0.9  # RMSProp's; Adam and SGD do not use it
     gate_lr: float = 0.1
+    schedule: str = "constant"  # how lr and gate_lr fall to 0 over the epochs
     clip: float = 1.0  # norm of the weights' gradient; 0: no clipping
     batch: int = 100
     segment: int | None = None  # steps between kept states; None: everything is kept for the backward pass
     epochs: int = 100
     budget: float = 0.0  # lambda
+    budget_epochs: int = 0  # over which lambda rises to that; 0: at once
 
     curriculum: bool = False
     alpha: float = 1 / 6
@@ -66,6 +76,7 @@ class Recipe:
             ("init", INITIALISERS),
             ("head", HEADS),
             ("candidate", CANDIDATES),
+            ("schedule", SCHEDULES),
         ):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
@@ -79,7 +90,7 @@ class Recipe:
         for name in ("units", "layers", "batch", "segment", "epochs", "steps", "train_size", "test_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
-        for name in ("gate_lr", "clip", "budget", "open_epochs"):
+        for name in ("gate_lr", "clip", "budget", "budget_epochs", "open_epochs"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if not self.lr > 0:
@@ -102,6 +113,24 @@ class Recipe:
             raise UserError(f"a temporal curriculum widens Gaussian gates, so it needs cell=glstm, not {self.cell}")
         if self.budget and self.cell == "lstm":
             raise UserError("a budget charges for openness, and the lstm cell is always open: use glstm or plstm")
+
+        if self.budget_epochs and not self.budget:
+            raise UserError(f"budget_epochs is how long a budget takes to rise, but budget is {self.budget}")
+
+    def rate_share(self, epoch: int) -> float:
+        """Of lr and gate_lr, as the schedule has it in this epoch, counted from 1."""
+        done = (epoch - 1) / self.epochs
+        match self.schedule:
+            case "linear":
+                return 1 - done
+            case "cosine":
+                return (1 + math.cos(math.pi * done)) / 2
+            case _:
+                return 1.0
+
+    def budget_in(self, epoch: int) -> float:
+        """lambda in this epoch, counted from 1."""
+        return self.budget * min(1.0, epoch / self.budget_epochs) if self.budget_epochs else self.budget
 
     def changed(self, **values: Any) -> "Recipe":
         return replace(self, **values)
@@ -155,6 +184,19 @@ PRESETS: dict[str, Recipe] = {
     "scifar": _SCIFAR,  # Table 1, Fig. 2d
     "scifar-curriculum": _SCIFAR.changed(units=110, sigma=50.0, gate_lr=0.0, curriculum=True),  # Fig. 6
 }
+
+
+def check_together(recipes: Sequence[Recipe]) -> None:
+    """Whether these can train together."""
+    if not recipes:
+        raise UserError("a population needs at least one recipe")
+    for name in SHARED:
+        for recipe in recipes[1:]:
+            if getattr(recipe, name) != getattr(recipes[0], name):
+                raise UserError(
+                    f"networks that train together have the same {name}, "
+                    f"not {getattr(recipes[0], name)} and {getattr(recipe, name)}"
+                )
 
 
 def preset(task: str, name: str | None = None) -> Recipe:

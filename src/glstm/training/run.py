@@ -64,7 +64,7 @@ class RunFolder:
         return Recipe.from_dict(self._read_config()["recipe"])
 
     def where(self) -> dict[str, Any]:
-        """Device, devices, nodes, precision and data folder of the run."""
+        """Device, devices, nodes, precision, matmul and data folder of the run."""
         return self._read_config()["where"]
 
     def data(self) -> Path | None:
@@ -117,6 +117,15 @@ class RunFolder:
             if not isinstance(config.get(name), dict):
                 raise UserError(f"{self.config} is not whole: it has no {name}")
         return config
+
+
+def runs_in(path: Path) -> list[RunFolder]:
+    """The run in this folder, or the runs in its folders, by their seeds."""
+    if not (path / "config.json").exists() and path.is_dir():
+        inside = [RunFolder(folder) for folder in sorted(path.iterdir()) if (folder / "config.json").exists()]
+        if inside:
+            return sorted(inside, key=lambda folder: folder.recipe().seed)
+    return [RunFolder(path)]
 
 
 def _read_json(path: Path):

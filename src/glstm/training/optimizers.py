@@ -1,0 +1,70 @@
+"""SGD, RMSProp and Adam over all values of all networks at once: torch.optim's rules on one tensor (M, P).
+
+Rates are a tensor of the same shape, so that each value of each network has its own; `count` is a 0-dim tensor, the
+number of this update from 1 on. Nothing here asks the device for a number, so a step can be captured as a CUDA graph.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glstm.training.recipe import Recipe
+
+EPSILON = 1e-8
+
+
+class Optimizer:
+    """`state` is everything it remembers, one row a network."""
+
+    state: dict[str, Tensor]
+
+    def step(self, values: Tensor, gradient: Tensor, rates: Tensor, count: Tensor) -> None:
+        raise NotImplementedError
+
+
+class SGD(Optimizer):
+    def __init__(self):
+        self.state = {}
+
+    def step(self, values: Tensor, gradient: Tensor, rates: Tensor, count: Tensor) -> None:
+        values.addcmul_(rates, gradient, value=-1)
+
+
+class RMSProp(Optimizer):
+    """`decay` (M, 1)."""
+
+    def __init__(self, values: Tensor, decay: Tensor):
+        self.decay = decay
+        self.state = {"square": torch.zeros_like(values)}
+
+    def step(self, values: Tensor, gradient: Tensor, rates: Tensor, count: Tensor) -> None:
+        square = self.state["square"]
+        square.mul_(self.decay).addcmul_(gradient, gradient * (1 - self.decay))
+        values.addcmul_(rates, gradient / square.sqrt().add_(EPSILON), value=-1)
+
+
+class Adam(Optimizer):
+    MEAN, SQUARE = 0.9, 0.999
+
+    def __init__(self, values: Tensor):
+        self.state = {"mean": torch.zeros_like(values), "square": torch.zeros_like(values)}
+
+    def step(self, values: Tensor, gradient: Tensor, rates: Tensor, count: Tensor) -> None:
+        mean, square = self.state["mean"], self.state["square"]
+        mean.lerp_(gradient, 1 - self.MEAN)
+        square.mul_(self.SQUARE).addcmul_(gradient, gradient, value=1 - self.SQUARE)
+        # Both start at 0 and are too small at first, by these factors.
+        of_mean, of_square = (1 - decay ** count.double() for decay in (self.MEAN, self.SQUARE))
+        scale = square.sqrt().div_(of_square.sqrt()).add_(EPSILON)
+        values.addcmul_(rates, (mean / of_mean).div_(scale), value=-1)
+
+
+def make_optimizer(recipes: Sequence[Recipe], values: Tensor) -> Optimizer:
+    match recipes[0].optimizer:
+        case "adam":
+            return Adam(values)
+        case "rmsprop":
+            return RMSProp(values, values.new_tensor([[recipe.decay] for recipe in recipes]))
+        case _:
+            return SGD()

@@ -1,0 +1,58 @@
+"""Drop-Connect's masks: splitmix64 of (seed, step, weight), and nothing else."""
+
+import pytest
+import torch
+
+from glstm.training import masks
+
+ALL = 2**64 - 1
+
+
+def splitmix(bits: int) -> int:
+    """Java's SplittableRandom, in whole numbers of any size."""
+    bits &= ALL
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & ALL
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & ALL
+    return bits ^ (bits >> 31)
+
+
+def keep(seed: int, step: int, count: int, p: float = 0.5) -> torch.Tensor:
+    key = masks.keys(torch.tensor(seed), torch.tensor(step))
+    return masks.kept(key, masks.number_elements(count, torch.device("cpu")), p)
+
+
+def test_the_hash_is_splitmix64():
+    numbers = [0, 1, -1, 12345, 2**63 - 1, -(2**63), masks.GOLDEN]
+    mixed = masks.mix(torch.tensor(numbers)).tolist()
+    assert mixed == [masks.signed(splitmix(number)) for number in numbers]
+    # the first numbers of the generator seeded with 0, as its authors publish them
+    assert [number & ALL for number in masks.mix(masks.number_elements(2, torch.device("cpu"))).tolist()] == [
+        0xE220A8397B1DCDAF,
+        0x6E789E6AA1B965F4,
+    ]
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_the_right_share_is_kept_everywhere(p):
+    kept = torch.stack([keep(3, step, 4096, p) for step in range(200)]).double()
+    deviation = (p * (1 - p)) ** 0.5
+    assert abs(kept.mean() - (1 - p)) < 4 * deviation / kept.numel() ** 0.5
+    for axis in (0, 1):  # each step, and each weight
+        means = kept.mean(axis)
+        spread = deviation / kept.shape[axis] ** 0.5
+        assert (means - (1 - p)).abs().max() < 5 * spread
+        assert means.std().item() == pytest.approx(spread, rel=0.2)
+
+
+def test_seeds_steps_and_neighbours_are_independent():
+    base = keep(5, 7, 2**16).double() - 0.5
+    others = [keep(6, 7, 2**16), keep(5, 8, 2**16), keep(7, 5, 2**16), keep(-5, 7, 2**16), base.roll(1) > 0]
+    for other in others:
+        correlation = 4 * (base * (other.double() - 0.5)).mean()
+        assert abs(correlation) < 4 / 2**8  # four standard deviations of 65,536 fair coins
+
+
+def test_many_seeds_at_once_are_each_by_itself():
+    seeds = torch.tensor([0, 4, 2**40])
+    together = masks.kept(masks.keys(seeds, torch.tensor(9)), masks.number_elements(100, torch.device("cpu")), 0.3)
+    assert torch.equal(together, torch.stack([keep(int(seed), 9, 100, 0.3) for seed in seeds]))
