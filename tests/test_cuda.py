@@ -117,6 +117,7 @@ def test_runs_on_the_device_stop_and_go_on_to_the_same_bits(tmp_path):
         assert results(tmp_path / f"cut{row}") == results(tmp_path / f"whole{row}")
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_step_asks_the_device_for_nothing():
     population = Population(MIX, build_task(SMALL, device="cuda"), graph=False)
     population.start(1)

@@ -201,6 +201,22 @@ def test_it_goes_into_a_cuda_graph(precision):
 
 @on_device
 @both_precisions
+@pytest.mark.parametrize("hidden", [32, 110, 150, 400])
+def test_it_compiles_with_torch_and_runs_in_segments(precision, hidden):
+    tensors = operands(12, 9, 2, hidden)
+    leaves = [tensor.requires_grad_() for tensor in tensors.values()]
+
+    def final_h(segment=None):
+        return gated_lstm(*leaves, sequence=False, segment=segment).h_n.sum()
+
+    right = torch.autograd.grad(final_h(), leaves)
+    compiled = torch.compile(final_h, backend="aot_eager", fullgraph=True)
+    for found in (torch.autograd.grad(compiled(), leaves), torch.autograd.grad(final_h(segment=5), leaves)):
+        assert all(relative_error(one, other) < LIMITS[precision]["gradients"] for one, other in zip(found, right))
+
+
+@on_device
+@both_precisions
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_layer_on_the_device(precision, dtype):
     layer = GLSTM(2, 20, mu=(1, 30), sigma=6.0, threshold=0.01)

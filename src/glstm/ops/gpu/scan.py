@@ -157,7 +157,7 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     da = x.new_empty(models, shape.steps * shape.batch, 4 * shape.padded, dtype=narrow)
     dk = torch.empty_like(k)
     dk_parts = dk if k.dim() == 4 else x.new_empty(models, shape.tiles, shape.steps, hidden)
-    dh0, dc0 = x.new_empty(2, models, shape.batch, hidden)
+    dh0, dc0 = (x.new_empty(models, shape.batch, hidden) for _ in range(2))
     sequence = dh is not None or dc is not None
     run = kernels("backward", **shape.constants(inputs, candidate, k.dim() == 4, sequence, True))
     run.launch(
