@@ -111,6 +111,7 @@ CASES = [
     (9, 6, 5, 300, {"cells": True, "candidate": "sigmoid"}),
     (30, 9, 1, 384, {}),
     (9, 6, 5, 400, {"cells": True, "candidate": "sigmoid"}),
+    (7, 37, 1, 500, {"sequence": False}),
 ]
 
 
@@ -246,9 +247,11 @@ def test_a_device_with_little_shared_memory_goes_step_by_step(precision, monkeyp
 
 
 @needs_compiler
-def test_the_steps_of_large_networks_compile():
-    run = steps.kernels(300, False, True)
-    assert compile_kernels(run.source, "sm_80", run.constants).startswith(b"\x7fELF")
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_steps_of_large_networks_compile(architecture, exact):
+    run = steps.kernels(500, "tanh", exact, exact)
+    assert compile_kernels(run.source, architecture, run.constants).startswith(b"\x7fELF")
 
 
 def test_the_cuda_backend_says_what_it_needs():

@@ -66,7 +66,7 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: 
     if shape:
         *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped)
     else:
-        tape, h, c = steps.forward(drive_of(x, w_ih, b), w_hh, k, h0, c0, candidate)
+        tape, h, c = steps.forward(drive_of(x, w_ih, b), w_hh, k, h0, c0, candidate, exact_for(dtype))
         outputs = [
             h[1:].transpose(0, 1).contiguous() if sequence else None,
             h[-1].clone(),
@@ -88,7 +88,9 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate: str, nee
         found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
     else:
         dh_n, dc_n = (h0.new_zeros(h0.shape, dtype=x.dtype) if part is None else part for part in (dh_n, dc_n))
-        da, rows, dk, dh0, dc0 = steps.backward(dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], candidate)
+        da, rows, dk, dh0, dc0 = steps.backward(
+            dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], candidate, exact_for(dtype)
+        )
         dx = multiply(da, w_ih).view(-1, *x.shape[-3:]) if need_x else None
         dx = dx.sum(0) if dx is not None and x.dim() == 3 else dx
         across = da.transpose(1, 2)

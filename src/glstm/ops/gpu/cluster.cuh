@@ -19,10 +19,13 @@ __device__ __forceinline__ u32 in_block(u32 address, int rank) {
 struct Mail {
   u32 barriers, bytes;
   __device__ __forceinline__ Mail(i64 *two, u32 size) : barriers(shared_address(two)), bytes(size) {
-    if (threadIdx.x) return;
-    for (int box = 0; box < 2; box++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(barriers + box * 8) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    for (int box = 0; box < 2; box++) expect(box);
+    if (threadIdx.x == 0) {
+      for (int box = 0; box < 2; box++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(barriers + box * 8) : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+      for (int box = 0; box < 2; box++) expect(box);
   }
   __device__ __forceinline__ void expect(int box) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barriers + box * 8), "r"(bytes) : "memory");

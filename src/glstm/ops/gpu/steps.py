@@ -1,7 +1,7 @@
-"""Any number of units, step by step: torch multiplies, one kernel does the rest.
+"""Any number of units, step by step: a launch a step, prepared once.
 
-For networks whose recurrent weights do not fit into the registers of a cluster of multiprocessors. Two launches a step:
-far from the one kernel of `scan.py`, and far quicker than the same in PyTorch; in a CUDA graph launches cost little.
+For networks whose recurrent weights do not fit into the registers of a cluster of multiprocessors. The weights are read
+from the cache at every step; in a CUDA graph the launches cost next to nothing.
 """
 
 from functools import cache
@@ -12,14 +12,16 @@ from torch import Tensor
 
 from glstm.ops.gpu.runtime import Kernels, Long
 
-THREADS = 256
 HERE = Path(__file__).parent
+THREADS = 128  # of a block, which takes so many units and samples:
+UNITS, SAMPLES = 16, 32
+PIECE = 128  # 16-bit numbers of a product's right side: 16 numbers of 8 samples
 
 
 @cache
-def kernels(hidden: int, logistic: bool, k_per_sample: bool) -> Kernels:
-    constants = {"H": hidden, "LOGISTIC": logistic, "K_PER_SAMPLE": k_per_sample, "EXACT": 1}
-    return Kernels("".join((HERE / name).read_text() for name in ("cell.cuh", "steps.cu")), constants)
+def kernels(hidden: int, candidate: str, k_per_sample: bool, exact: bool) -> Kernels:
+    constants = {"H": hidden, "LOGISTIC": candidate == "sigmoid", "K_PER_SAMPLE": k_per_sample, "EXACT": exact, "D": 0}
+    return Kernels("".join((HERE / name).read_text() for name in ("cell.cuh", "matrix.cuh", "steps.cu")), constants)
 
 
 def tape_parts(models, steps, batch, hidden) -> list:
@@ -28,7 +30,32 @@ def tape_parts(models, steps, batch, hidden) -> list:
     return [steps * cells * 4, (steps + 1) * cells, (steps + 1) * cells]
 
 
-def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, candidate: str):
+class Steps:
+    """What the launches of both passes share."""
+
+    def __init__(self, w_hh: Tensor, k: Tensor, batch: int, candidate: str, exact: bool):
+        self.models, _, self.hidden = w_hh.shape
+        self.run = kernels(self.hidden, candidate, k.dim() == 4, exact)
+        self.w_hh, self.batch, self.copies = w_hh, batch, 1 + exact
+        self.blocks, self.groups = -(-self.hidden // UNITS), -(-batch // SAMPLES)
+        self.tiles = self.groups * SAMPLES // 8
+        self.grid = (self.blocks, self.models * self.groups)
+
+    def weights(self, transposed: bool) -> Tensor:
+        """As left sides of products, and in a second half what 16 bits round off."""
+        count = self.models * self.blocks * 4 * self.blocks
+        packed = self.w_hh.new_empty(self.copies, count * PIECE)
+        blocks = (-(-count * 32 // THREADS), 1)
+        self.run.launch("pack_weights", blocks, THREADS, self.w_hh, packed, self.models, int(transposed))
+        return packed
+
+    def pieces(self, gates: int) -> tuple[Tensor, Long]:
+        """Room for two sets of right sides, zeros where nobody is; and how far what they round off lies behind them."""
+        size = 2 * self.models * self.tiles * self.blocks * gates * PIECE
+        return self.w_hh.new_zeros(self.copies * size, dtype=torch.float16), Long(size)
+
+
+def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, candidate: str, exact: bool):
     """drive (M, T, B, 4H): the input's share of the gates. Returns the tape, h and c of all steps (T + 1, M, B, H)."""
     models, steps, batch, _ = drive.shape
     hidden = w_hh.shape[2]
@@ -38,33 +65,38 @@ def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, cand
     gates.copy_(drive.transpose(0, 1))
     h, c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
     h[0], c[0] = h0, c0
-    cells, backwards = models * batch * hidden, w_hh.transpose(1, 2)
-    step = kernels(hidden, candidate == "sigmoid", k.dim() == 4).prepare(
-        "cells_forward", (-(-cells // THREADS), 1), THREADS, gates, k, h, c, Long(cells), steps, batch, 0
+    shared = Steps(w_hh, k, batch, candidate, exact)
+    weights, (pieces, rests) = shared.weights(transposed=False), shared.pieces(gates=1)
+    cells, tiles = h0.numel(), shared.tiles
+    shared.run.launch("pack_h", (-(-cells // THREADS), 1), THREADS, h0, pieces, rests, Long(cells), batch, tiles)
+    step = shared.run.prepare(
+        "step_forward", shared.grid, THREADS, weights, pieces, rests, gates, k, h, c, models, steps, batch, tiles, 0
     )
-    for t, (sums, before) in enumerate(zip(gates.unbind(0), h.unbind(0), strict=False)):
-        torch.baddbmm(sums, before, backwards, out=sums)
+    for t in range(steps):
         step(t)
     return tape, h, c
 
 
-def backward(dh, dh_n: Tensor, dc_n: Tensor, dc, w_hh: Tensor, k: Tensor, tape: Tensor, steps: int, candidate: str):
+def backward(
+    dh, dh_n: Tensor, dc_n: Tensor, dc, w_hh: Tensor, k: Tensor, tape, steps: int, candidate: str, exact: bool
+):
     """da (M, T * B, 4H), rows of h before the steps (M, T * B, H), dk, dh0, dc0. dh and dc are (M, T, B, H) or None."""
     models, batch, hidden = dh_n.shape
     gates, h, c = tape.split(tape_parts(models, steps, batch, hidden))
-    gates = gates.view(steps, models, batch, 4 * hidden)
     h, c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
     dh, dc = (None if part is None else part.transpose(0, 1).contiguous() for part in (dh, dc))
-    da, dk = torch.empty_like(gates), torch.empty_like(h[1:])
+    da, dk = torch.empty_like(gates).view(steps, models, batch, 4 * hidden), torch.empty_like(h[1:])
     dh_now, dc_now = dh_n.clone(), dc_n.clone()
-    cells = models * batch * hidden
-    step = kernels(hidden, candidate == "sigmoid", k.dim() == 4).prepare(
-        "cells_backward", (-(-cells // THREADS), 1), THREADS,
-        gates, k, h, c, dh, dc, dh_now, dc_now, da, dk, Long(cells), steps, batch, 0,
+    shared = Steps(w_hh, k, batch, candidate, exact)
+    weights, (pieces, rests) = shared.weights(transposed=True), shared.pieces(gates=4)
+    backs = w_hh.new_zeros(2, *shared.grid)
+    step = shared.run.prepare(
+        "step_backward", shared.grid, THREADS,
+        weights, pieces, rests, backs, gates, k, h, c, dh, dc, dh_now, dc_now, da, dk,
+        models, steps, batch, shared.tiles, 0,
     )  # fmt: skip
-    for t, slopes in reversed(list(enumerate(da.unbind(0)))):
+    for t in reversed(range(-1, steps)):
         step(t)
-        torch.baddbmm(dh_now, slopes, w_hh, out=dh_now)
     dk = dk.transpose(0, 1).contiguous() if k.dim() == 4 else dk.sum(2).transpose(0, 1).contiguous()
     rows = h[:-1].transpose(0, 1).reshape(models, steps * batch, hidden)
     return da.transpose(0, 1).reshape(models, steps * batch, 4 * hidden), rows, dk, dh_now, dc_now
