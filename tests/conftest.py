@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from emulated import emulated as emulated
 from glstm.data import CIFAR10, MNIST
 from glstm.data.files import data_folder, missing
 

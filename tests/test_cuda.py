@@ -50,7 +50,10 @@ def test_the_adding_task_is_made_where_it_is_trained_on(tmp_path):
 # float32 on the device goes through the CUDA engine and graphs; 64-true through the reference operator and graphs.
 MIX = [SMALL, SMALL.changed(seed=1, budget=0.5, threshold=0.05, clip=0.0), SMALL.changed(seed=5, gate_lr=0.0, clip=0.1)]
 DEEP = [RECIPES["RMSProp, Drop-Connect"], RECIPES["RMSProp, Drop-Connect"].changed(seed=1, decay=0.9)]
-mixes = pytest.mark.parametrize("recipes", [MIX, DEEP, MIX[:1]], ids=["three", "Drop-Connect", "one"])
+CELLS = [*MIX, SMALL.changed(seed=2, cell="lstm"), SMALL.changed(seed=3, cell="plstm", tau=12.0, s=(0.0, 6.0), r=0.5)]
+mixes = pytest.mark.parametrize(
+    "recipes", [MIX, DEEP, MIX[:1], CELLS], ids=["three", "Drop-Connect", "one", "three cells"]
+)
 
 
 def trained(recipes: list[Recipe], precision: str = "32-true", device: str = "cuda", **more) -> Population:
@@ -115,6 +118,14 @@ def test_runs_on_the_device_stop_and_go_on_to_the_same_bits(tmp_path):
     assert cut.fit()
     for row in range(3):
         assert results(tmp_path / f"cut{row}") == results(tmp_path / f"whole{row}")
+
+
+def test_other_layouts_for_more_networks_differ_by_rounding_only():
+    """One network of 110 units lies on four blocks a tile, ten on one each."""
+    recipes = [SMALL.changed(units=110, batch=100, train_size=200, seed=seed) for seed in range(10)]
+    together, alone = trained(recipes), trained(recipes[:1])
+    for name, value in together.models[0].state_dict().items():
+        assert relative_error(value, alone.models[0].state_dict()[name]) < 1e-4, name
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")

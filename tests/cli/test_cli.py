@@ -149,7 +149,7 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
             "budget_epochs is how long a budget takes to rise, but budget is",
         ),
         (["train", "adding", "--device", "cuda", "--devices", "99"], "CUDA device"),
-        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
+        (["train", "--resume", "nowhere"], "nowhere is not there; a run is a folder that glstm train made"),
         (["evaluate", "nowhere"], "nowhere is not a run folder"),
         (["data", "verify", "imagenet"], "there is no data set 'imagenet'; there are mnist, cifar10"),
         (["train", "adding", "--chrono", "inf"], "chrono must be finite, not inf"),
@@ -158,6 +158,11 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
         (["train", "adding", "--mu", "[/x]"], "not '[/x]'"),
         (["train", "adding", "--preset", "[bold]x"], "adding has no preset '[bold]x'"),
         (["train", "adding", "--out", "/proc/nowhere"], "/proc/nowhere cannot be made"),
+        (["train", "smnist", "--data", "mnst"], "--data is a folder of data files, but mnst is not there"),
+        (
+            ["train", "adding", "--epochs", "3", "--budget-epochs", "9"],
+            "budget_epochs is at most epochs, 3 here, not 9",
+        ),
         (["demo", "--seconds", "0"], "--seconds must be at least 1, not 0"),
         (["demo", "--seconds", "nan"], "--seconds must be at least 1, not nan"),
     ],
@@ -190,7 +195,7 @@ def test_a_resumed_run_remembers_where_and_how_it_ran(tmp_path, real_mnist):
     assert {tensor.dtype for tensor in load_file(tmp_path / "run" / "model.safetensors").values()} == {torch.float64}
     glstm("evaluate", tmp_path / "run", env=elsewhere, cwd="/")
     refused = glstm("train", "--resume", tmp_path / "run", "--precision", "32-true", check=False)
-    assert "was trained in 64-true: leave out --precision" in refused.stderr
+    assert "was trained with --precision 64-true: resume it alone, without --precision" in refused.stderr
     assert json.loads((tmp_path / "run/config.json").read_text())["where"]["matmul"] == "high"
 
 
@@ -202,8 +207,24 @@ def test_a_run_is_never_overwritten_or_changed_by_resuming(tmp_path):
     assert "already holds a run" in again.stderr
     for option, value in (("--lr", 0.1), ("--seeds", 3), ("--schedule", "cosine")):
         changed = glstm("train", "--resume", run, option, value, check=False)
-        assert f"a resumed run keeps its recipe: leave out {option}" in changed.stderr
+        assert f"a resumed run keeps its recipe and its folder: leave out {option}" in changed.stderr
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_folder_holds_one_run_or_the_folders_of_several(tmp_path):
+    glstm("train", "adding", *RUN_SMALL, "--epochs", 1, "--seeds", 2, "--out", tmp_path / "two")
+    into = glstm("train", "adding", *RUN_SMALL, "--out", tmp_path / "two", check=False)
+    assert f"{tmp_path / 'two'} already holds a run" in into.stderr
+    glstm("train", "adding", *RUN_SMALL, "--epochs", 1, "--out", tmp_path / "one")
+    below = glstm("train", "adding", *RUN_SMALL, "--seeds", 2, "--out", tmp_path / "one", check=False)
+    assert f"{tmp_path / 'one'} already holds a run" in below.stderr
+    which = glstm("evaluate", tmp_path / "two", check=False)
+    assert "holds the folders of several runs: say which, seed0, seed1" in which.stderr
+    longer = glstm("train", "--resume", tmp_path / "two" / "seed1", "--epochs", 2)
+    assert "in epoch 2" in longer.stdout
+    unequal = glstm("train", "--resume", tmp_path / "two", check=False)
+    assert "seed0 and" in unequal.stderr
+    assert "--epochs gives all of them the same" in unequal.stderr
 
 
 def test_data_lists_and_verifies(tmp_path, real_mnist):

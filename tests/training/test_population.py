@@ -33,6 +33,13 @@ MIXES = {  # recipes that train together: what may differ, differs
     "PLSTM": [RECIPES["PLSTM"], RECIPES["PLSTM"].changed(seed=7, r=0.3, budget=1.0, gate_lr=0.01)],
     "LSTM": [RECIPES["LSTM"], RECIPES["LSTM"].changed(seed=1, lr=0.01, clip=0.05, forget_bias=3.0)],
     "two layers": [SMALL.changed(layers=2, budget=0.2), SMALL.changed(layers=2, seed=9, threshold=0.2)],
+    "three cells": [
+        SMALL.changed(threshold=0.05, layers=2),
+        SMALL.changed(cell="lstm", seed=3, layers=2),
+        SMALL.changed(cell="plstm", tau=12.0, s=(0.0, 6.0), r=0.5, seed=1, layers=2),
+        SMALL.changed(seed=4, layers=2, gate_lr=0.0),
+        SMALL.changed(cell="plstm", tau=9.0, s=(0.0, 6.0), r=0.5, seed=2, layers=2, threshold=0.1, budget=0.3),
+    ],
     "one seed": [SMALL, SMALL.changed(lr=1e-3), SMALL.changed(sigma=2.0)],
 }
 several = pytest.mark.parametrize("recipes", MIXES.values(), ids=MIXES.keys())
@@ -236,3 +243,15 @@ def test_what_must_be_shared_is_named(changes, message):
 def test_nobody_is_no_population():
     with pytest.raises(UserError, match="at least one recipe"):
         Population([], build_task(SMALL))
+
+
+def test_epochs_count_from_one():
+    population = Population([SMALL], build_task(SMALL))
+    for epoch in (0, SMALL.epochs + 1):
+        with pytest.raises(UserError, match=f"epochs count from 1 to the recipes' 3, and {epoch} is none"):
+            population.train(epoch)
+
+
+def test_the_task_must_be_the_recipes():
+    with pytest.raises(UserError, match="for adding of 12 steps, the task is adding of 13 steps"):
+        Population([SMALL], build_task(SMALL.changed(steps=13)))

@@ -7,13 +7,25 @@ import torch
 from safetensors.torch import load_file
 
 from glstm.errors import UserError
+from glstm.training import Population
+from glstm.training.build import build_task
 from glstm.training.display import Display
 from small_runs import RECIPES, SMALL, StopAfter, go_on, results, start
 
 TRIO = [
     SMALL,
-    SMALL.changed(seed=1, budget=0.5, budget_epochs=2, threshold=0.05, schedule="linear"),
-    SMALL.changed(seed=5, clip=0.0, lr=1e-3),
+    SMALL.changed(
+        seed=1,
+        budget=0.5,
+        budget_epochs=2,
+        threshold=0.05,
+        schedule="linear",
+        cell="plstm",
+        tau=12.0,
+        s=(0.0, 6.0),
+        r=0.5,
+    ),
+    SMALL.changed(seed=5, clip=0.0, lr=1e-3, cell="lstm"),
 ]
 NAMES = ["a", "b", "c"]
 
@@ -80,16 +92,44 @@ def test_catching_up_can_be_stopped_too(tmp_path, alone):
     assert all_results(tmp_path) == alone
 
 
-def test_who_diverges_is_named_and_the_others_are_kept(tmp_path, alone):
-    bad = SMALL.changed(seed=7, lr=1e30, clip=0.0)
+BAD = SMALL.changed(seed=7, lr=1e30, clip=0.0)
+
+
+def test_who_diverges_is_named_and_the_others_end_as_they_would(tmp_path, alone):
     paths = [*folders(tmp_path), tmp_path / "bad"]
-    with pytest.raises(UserError, match=r"bad \(seed 7\): .* training diverged; lower lr .* the other runs are saved"):
-        start([*TRIO, bad], paths).fit()
+    with pytest.raises(UserError, match=r"bad \(seed 7\): .* training diverged; lower lr .*; the other 3 are finished"):
+        start([*TRIO, BAD], paths).fit()
     assert load_file(tmp_path / "bad" / "model.safetensors")["head.weight"].isfinite().all()
-    trainer = go_on(TRIO, folders(tmp_path))
-    assert trainer.place > (1, 0)
-    assert trainer.fit()
     assert all_results(tmp_path) == alone
+
+
+def test_the_others_of_one_that_diverges_can_stop_and_go_on(tmp_path, alone):
+    trainer = start([*TRIO, BAD], [*folders(tmp_path), tmp_path / "bad"])
+    with pytest.raises(
+        UserError, match=r"bad \(seed 7\): .*; the others go on with --resume .*a --resume .*b --resume .*c$"
+    ):
+        trainer.fit(should_stop=StopAfter(7))
+    assert go_on(TRIO, folders(tmp_path)).fit()
+    assert all_results(tmp_path) == alone
+
+
+def test_starting_an_epoch_twice_moves_a_curriculum_once():
+    population = Population([RECIPES["curriculum"]], build_task(SMALL))
+    population.train(1)
+    population.start(2)
+    population.train(2)
+    again = Population([RECIPES["curriculum"]], build_task(SMALL))
+    again.train(1)
+    again.train(2)
+    assert torch.equal(population.stack.flat, again.stack.flat)
+
+
+def test_a_checkpoint_of_another_shape_is_refused_in_one_sentence(tmp_path):
+    start(SMALL, tmp_path / "run")
+    start(SMALL.changed(optimizer="sgd"), tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "checkpoint.safetensors", tmp_path / "run")
+    with pytest.raises(UserError, match="does not fit the network and the optimiser"):
+        go_on(SMALL, tmp_path / "run")
 
 
 def test_everybody_is_told_about_everybody(tmp_path):
@@ -128,10 +168,10 @@ def test_pictures_and_files_are_each_runs_own(tmp_path):
     trainer = start(TRIO, folders(tmp_path))
     trainer.fit()
     trainer.finish()
-    for folder in folders(tmp_path):
-        assert {"config.json", "gates.png", "learning_curve.png", "losses.csv"} <= {
-            path.name for path in folder.iterdir()
-        }
+    for folder, recipe in zip(folders(tmp_path), TRIO, strict=True):
+        gates = set() if recipe.cell == "lstm" else {"gates.png"}
+        expected = {"config.json", "learning_curve.png", "losses.csv", *gates}
+        assert expected <= {path.name for path in folder.iterdir()}
     shutil.rmtree(tmp_path / "a")  # nobody needs another's
     assert go_on(TRIO[2].changed(epochs=4), tmp_path / "c").fit()
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from glstm.cli.train import require_folder
 from glstm.errors import UserError
 
 
@@ -39,6 +40,7 @@ def evaluate(
     from glstm.training.evaluate import cost, error_sums, threshold_at
     from glstm.training.run import RunFolder
 
+    require_folder(data)
     where = available_device(device)
     folder = RunFolder(run)
     recipe, model = folder.recipe(), folder.load_model().to(where)

@@ -135,8 +135,8 @@ def train(
 
     [bold]glstm train adding[/] trains the paper's g-LSTM on its adding task; [bold]glstm train adding --cell lstm[/]
     its plain twin; [bold]glstm train smnist --preset smnist-budget --epochs 20[/] a thrifty one on MNIST. Press
-    Ctrl-C once to stop after the present batch; [bold]glstm train --resume RUN[/] goes on from there, to the same
-    final bits as if it had not stopped. [bold]glstm train smnist --seeds 10[/] trains ten networks together, each as
+    Ctrl-C once to stop after the present batch; [bold]glstm train --resume RUN[/] goes on from there, on a CPU, with
+    as many threads, to the same final bits as if it had not stopped. [bold]glstm train smnist --seeds 10[/] trains ten networks together, each as
     if it were alone, for little more than the price of one on a GPU. The folder holds config.json, metrics.csv, losses.csv, the network, a
     checkpoint and two pictures.
     """
@@ -152,6 +152,7 @@ def train(
     for name in ("mu", "sigma", "tau", "s", "r"):
         if name in asked:
             asked[name] = parse_spread(name, asked[name])
+    require_folder(data)
     machine = {"device": device, "devices": devices, "nodes": nodes, "precision": precision, "matmul": matmul}
     where = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
     if resume:
@@ -162,12 +163,15 @@ def train(
         given = {"preset": preset, "out": out, "seeds": seeds}
         refused = sorted(set(asked) - {"epochs"}) + [name for name, value in given.items() if value is not None]
         if refused:
-            raise UserError(f"a resumed run keeps its recipe: leave out --{refused[0].replace('_', '-')}")
+            raise UserError(
+                f"a resumed run keeps its recipe and its folder: leave out --{refused[0].replace('_', '-')}"
+            )
         recipes = [recipe.changed(**asked) for recipe in recipes]
         where |= {name: value for name, value in folders[0].where().items() if name in where}
         for folder in folders:
-            if (own := folder.where().get("precision")) not in (None, precision or where["precision"]):
-                raise UserError(f"{folder.path} was trained in {own}: leave out --precision, or resume it alone")
+            for name, given in (("precision", precision), ("matmul", matmul)):
+                if (own := folder.where().get(name)) not in (None, given or where[name]):
+                    raise UserError(f"{folder.path} was trained with --{name} {own}: resume it alone, without --{name}")
         data, again = data or folders[0].data(), resume
     else:
         if task is None:
@@ -191,6 +195,11 @@ def _new_folder(recipe, out: Path | None, networks: int) -> Path:
     if out is None:
         return Path("runs") / f"{recipe.task}-{recipe.cell}-seed{recipe.seed}"
     return out if networks == 1 else out / f"seed{recipe.seed}"
+
+
+def require_folder(data: Path | None) -> None:
+    if data is not None and not data.is_dir():
+        raise UserError(f"--data is a folder of data files, but {data} is {'a file' if data.exists() else 'not there'}")
 
 
 def parse_spread(name: str, text: str) -> float | tuple[float, float]:

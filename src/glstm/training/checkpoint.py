@@ -41,7 +41,10 @@ def load_checkpoint(
     if metadata.get("glstm") != FORMAT:
         raise UserError(f"{path} is not a checkpoint of this version: its format is {metadata.get('glstm')!r}")
     _fill(path, model, _below(tensors, "model"))
-    for name, tensor in _below(tensors, "optimizer").items():
+    kept = _below(tensors, "optimizer")
+    if {name: tensor.shape for name, tensor in kept.items()} != {name: own.shape for name, own in optimizer.items()}:
+        raise UserError(f"{path} does not fit the network and the optimiser that config.json beside it describes")
+    for name, tensor in kept.items():
         optimizer[name].copy_(tensor)
     return _below(tensors, "extra"), json.loads(metadata["progress"])
 

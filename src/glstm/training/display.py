@@ -101,7 +101,7 @@ def _spread(values: list[float], form: Callable[[float], str]) -> str:
 
 
 class LiveTable(Display):
-    """A progress bar with the latest figures above it; several runs have a line each."""
+    """A progress bar and the latest figures; several runs have a line each."""
 
     def __init__(self, console: Console):
         self.console = console
@@ -137,7 +137,9 @@ class LiveTable(Display):
                 error, share = self.task.format_error(last.test_error), f"{100 * last.open_share:.1f} %"
                 figures = [error, _three(last.mean_k), share]
             table.add_row(*[str(recipe.seed)] * several, loss, *figures)
-        return Group(table, self.progress)
+        return (
+            Group(self.progress, table) if several else Group(table, self.progress)
+        )  # a bar that many rows cannot hide
 
     def loss(self, rows: list[LossRow]) -> None:
         self.latest = list(rows)

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -21,7 +21,8 @@ from glstm.training.recipe import Recipe, check_together
 from glstm.training.run import RunFolder
 
 SAVE_EVERY = 60.0  # seconds, inside an epoch
-SAVE_GAP = 5.0  # seconds at least between two saves at the ends of epochs
+SAVE_GAP = 5.0  # seconds at least between two saves at the ends of epochs ...
+SAVE_SHARE = 20  # ... and so many times as long as the last one took
 LOSS_ROWS = 10  # an epoch
 
 Place = tuple[int, int]  # epoch, and batch in it, to train on next
@@ -66,7 +67,7 @@ class Trainer:
     ):
         recipes = [recipes] if isinstance(recipes, Recipe) else list(recipes)
         folders = [folders] if isinstance(folders, RunFolder) else list(folders)
-        check_together(recipes)
+        check_together(recipes, [folder.path for folder in folders] if len(folders) > 1 else ())
         paths = [folder.path.resolve() for folder in folders]
         if twice := {path for path in paths if paths.count(path) > 1}:
             raise UserError(f"{min(twice)} was given more than once: each run needs a folder of its own")
@@ -81,7 +82,7 @@ class Trainer:
         self.epochs = recipes[0].epochs
         self.epoch, self.batch = 1, 0  # the next batch to train on
         self.seconds = 0.0  # spent in the present epoch
-        self.saved_at = -math.inf
+        self.saved_at, self.save_gap = -math.inf, SAVE_GAP
         self.diverged: set[int] = set()  # members whose loss is no number any more
 
     @property
@@ -123,21 +124,28 @@ class Trainer:
         run.gates_before.copy_(extra["gates_before"])
 
     def _optimizer_state(self, row: int) -> dict[str, Tensor]:
-        return {name: rows[row] for name, rows in self.population.optimizer.state.items()}
+        """What it remembers of one member; how long the rows are depends on the company."""
+        own = self.population.stack.own_size(row)
+        return {name: rows[row, :own] for name, rows in self.population.optimizer.state.items()}
 
     def fit(self, display: Display | None = None, should_stop: Callable[[], bool] = lambda: False) -> bool:
-        """True when the last epoch is done, False when stopped before."""
+        """True when the last epoch is done, False when stopped before.
+
+        A run whose loss is no number any more is left as it was last saved, the others go on, and the end says so.
+        """
         display = display if display is not None and self.fabric.is_global_zero else Display()
         if not self._catch_up(display, should_stop):
             return False
         display.start([run.recipe for run in self.runs], self.task, [run.history for run in self.runs])
+        finished = True
         try:
-            while self.epoch <= self.epochs:
-                if not self._train_epoch(display, should_stop):
-                    return False
-            return True
+            while finished and self.epoch <= self.epochs:
+                finished = self._train_epoch(display, should_stop)
         finally:
             display.stop()
+        if self.diverged:
+            self._report_divergence()
+        return finished
 
     def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         """A kill between two saves leaves runs at different places: those behind train on until all stand together.
@@ -192,7 +200,7 @@ class Trainer:
         self._end_epoch()
         display.epoch([run.history[-1] for run in self.runs])
         stop = self._agreed(should_stop())
-        if stop or self.epoch > self.epochs or time.monotonic() - self.saved_at > SAVE_GAP:
+        if stop or self.epoch > self.epochs or time.monotonic() - self.saved_at > self.save_gap:
             self._save()
         return not stop or self.epoch > self.epochs
 
@@ -205,8 +213,8 @@ class Trainer:
         self.diverged |= {index for index, row in enumerate(rows) if not math.isfinite(row.loss)}
         for run, row in zip(self.runs, rows, strict=True):
             run.losses.append(row)
-        if self.diverged:
-            self._save()
+        if len(self.diverged) == len(self.runs):
+            self._report_divergence()
         display.loss(rows)
 
     def _end_epoch(self) -> None:
@@ -239,10 +247,12 @@ class Trainer:
         return float(self.population.over_processes(torch.tensor(float(stop), device=self.fabric.device), "sum")) > 0
 
     def _save(self) -> None:
-        """Save every run that is worth going on from; say so if one is not."""
+        """Save every run that is worth going on from."""
+        began = time.monotonic()
         finite = self.population.stack.flat.isfinite().all(1).tolist()
         self.diverged |= {index for index, good in enumerate(finite) if not good}
-        self.saved_at = time.monotonic()
+        if len(self.diverged) == len(self.runs):
+            self._report_divergence()
         sums = self._sums()
         for row, run in enumerate(self.runs):
             if row in self.diverged or not self.fabric.is_global_zero:
@@ -251,21 +261,23 @@ class Trainer:
                 "epoch": self.epoch,
                 "batch": self.batch,
                 "seconds": self.seconds,
-                "history": [asdict(row) for row in run.history],
-                "losses": [asdict(row) for row in run.losses],
+                "history": [vars(row) for row in run.history],
+                "losses": [vars(row) for row in run.losses],
             }
             extra = {"sums": sums[row], "gates_before": run.gates_before}
             save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
             save_model(run.folder.model, run.model)
             run.folder.write_metrics(run.history, run.losses)
-        if self.diverged:
-            self._report_divergence()
+        self.saved_at = time.monotonic()
+        self.save_gap = max(SAVE_GAP, SAVE_SHARE * (self.saved_at - began))
 
     def _report_divergence(self) -> None:
-        text = f"the loss became nan or infinite in epoch {self.epoch}: training diverged"
-        advice = "lower lr or gate_lr, or clip harder"
-        if len(self.runs) == 1:
-            raise UserError(f"{text}; {advice}")
         lost = [self.runs[index] for index in sorted(self.diverged)]
         names = ", ".join(f"{run.folder.path} (seed {run.recipe.seed})" for run in lost)
-        raise UserError(f"{names}: {text}; {advice}; the other runs are saved and can go on without")
+        text = f"{names}: the loss became nan or infinite, training diverged; lower lr or gate_lr, or clip harder"
+        others = [run for run in self.runs if run not in lost]
+        if others and self.epoch <= self.epochs:
+            text += f"; the others go on with {' '.join(f'--resume {run.folder.path}' for run in others)}"
+        elif others:
+            text += f"; the other {len(others)} are finished"
+        raise UserError(text)

@@ -20,7 +20,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 # What networks that train together have in common; everything else in a recipe may differ between them.
 SHARED = (
-    "task", "steps", "train_size", "test_size", "cell", "units", "layers", "head", "candidate", "optimizer", "batch",
+    "task", "steps", "train_size", "test_size", "units", "layers", "head", "candidate", "optimizer", "batch",
     "segment", "epochs",
 )  # fmt: skip
 
@@ -93,6 +93,8 @@ class Recipe:
         for name in ("gate_lr", "clip", "budget", "budget_epochs", "open_epochs"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.budget_epochs > self.epochs:
+            raise UserError(f"budget_epochs is at most epochs, {self.epochs} here, not {self.budget_epochs}")
         if not self.lr > 0:
             raise UserError(f"lr must be above 0, not {self.lr}")
         if not self.alpha > 0:
@@ -186,17 +188,17 @@ PRESETS: dict[str, Recipe] = {
 }
 
 
-def check_together(recipes: Sequence[Recipe]) -> None:
-    """Whether these can train together."""
+def check_together(recipes: Sequence[Recipe], names: Sequence[object] = ()) -> None:
+    """Whether these can train together; `names` are what their owner calls them."""
     if not recipes:
         raise UserError("a population needs at least one recipe")
     for name in SHARED:
-        for recipe in recipes[1:]:
-            if getattr(recipe, name) != getattr(recipes[0], name):
-                raise UserError(
-                    f"networks that train together have the same {name}, "
-                    f"not {getattr(recipes[0], name)} and {getattr(recipe, name)}"
-                )
+        for number, recipe in enumerate(recipes):
+            one, other = getattr(recipes[0], name), getattr(recipe, name)
+            if one != other:
+                who = f" ({names[0]} and {names[number]})" if names else ""
+                hint = "; --epochs gives all of them the same" if names and name == "epochs" else ""
+                raise UserError(f"networks that train together have the same {name}, not {one} and {other}{who}{hint}")
 
 
 def preset(task: str, name: str | None = None) -> Recipe:

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import platform
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,12 @@ class RunFolder:
         write_json(self.config, config)
 
     def require_unused(self) -> None:
-        if self.config.exists():
+        """Nothing may be here, nor in a folder below or above: a folder holds one run, or the folders of several."""
+        above = RunFolder(self.path.parent)
+        holder = self if self.config.exists() or _inside(self.path) else above if above.config.exists() else None
+        if holder:
             raise UserError(
-                f"{self.path} already holds a run: go on with it by --resume {self.path}, or choose another --out"
+                f"{holder.path} already holds a run: go on with it by --resume {holder.path}, or choose another --out"
             )
 
     def update_recipe(self, recipe: Recipe) -> None:
@@ -92,7 +95,7 @@ class RunFolder:
             text = io.StringIO()
             writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
             writer.writeheader()
-            writer.writerows(asdict(row) for row in rows)
+            writer.writerows(map(vars, rows))
             write_atomically(self.path / name, text.getvalue().encode())
 
     def draw(self, task: Task, layer: GatedLSTM, gates_before: np.ndarray, history: list[EpochRow]) -> None:
@@ -121,17 +124,27 @@ class RunFolder:
 
 def runs_in(path: Path) -> list[RunFolder]:
     """The run in this folder, or the runs in its folders, by their seeds."""
-    if not (path / "config.json").exists() and path.is_dir():
-        inside = [RunFolder(folder) for folder in sorted(path.iterdir()) if (folder / "config.json").exists()]
-        if inside:
-            return sorted(inside, key=lambda folder: folder.recipe().seed)
+    if not path.is_dir():
+        raise UserError(
+            f"{path} is {'a file' if path.exists() else 'not there'}; a run is a folder that glstm train made"
+        )
+    if not (path / "config.json").exists() and (inside := _inside(path)):
+        return sorted(inside, key=lambda folder: folder.recipe().seed)
     return [RunFolder(path)]
+
+
+def _inside(path: Path) -> list[RunFolder]:
+    folders = sorted(path.iterdir()) if path.is_dir() else []
+    return [RunFolder(folder) for folder in folders if (folder / "config.json").exists()]
 
 
 def _read_json(path: Path):
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
+        if inside := _inside(path.parent):
+            names = ", ".join(folder.path.name for folder in inside)
+            raise UserError(f"{path.parent} holds the folders of several runs: say which, {names}") from None
         raise UserError(f"{path.parent} is not a run folder: there is no {path.name} in it") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None

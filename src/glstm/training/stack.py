@@ -5,7 +5,7 @@ parameters are views of their row. They run in groups. On CUDA one group holds a
 axis M. Elsewhere each network is a group of its own, without that axis: so it computes, to the bit, what it does alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,24 +17,27 @@ from glstm.passes import run_layers, side_by_side, table
 from glstm.times import count_up
 from glstm.training import masks
 
-Values = dict[str, Tensor]  # parameters by name, with the model axis
+Values = dict[str, Tensor]  # weights by name, with the model axis; and the gates' values
 Tables = dict[str, Tensor]  # k (M, T, H) by the suffix of a layer and direction
+GATES = "gates"  # among the values: those of all gates (M, G)
 
 ALIGNED = 16  # numbers; a row begins where a vector may, whichever row it is: matrix products round by where they begin
 
 
 class Stack:
-    """`flat` (M, P): a network's weights, `weights` of them, its gates' values, and zeros up to a whole vector."""
+    """`flat` (M, P): a network's weights, `weights` of them, its gates' values, and zeros up to a whole vector.
+
+    Networks may differ in their gates, and in how many values these have; `own_size(row)` is what a network fills.
+    """
 
     def __init__(self, models: Sequence[SequenceModel], seeds: Sequence[int], steps: int, together: bool | None = None):
-        first = models[0]
-        names = {id(parameter): name for name, parameter in first.named_parameters()}
-        weights, gates = list(weight_parameters(first)), list(gate_parameters(first))
-        self.shapes = {names[id(parameter)]: parameter.shape for parameter in (*weights, *gates)}
+        self.shapes = _shapes(models[0], weight_parameters(models[0]))
         sizes = [shape.numel() for shape in self.shapes.values()]
-        self.weights = sum(sizes[: len(weights)])
-        self.sizes = [*sizes, -sum(sizes) % ALIGNED]
-        device = weights[0].device
+        self.weights = sum(sizes)
+        self.gate_sizes = [sum(shape.numel() for shape in _gate_shapes(model).values()) for model in models]
+        gates = max(self.gate_sizes)
+        self.sizes = [*sizes, gates + -(self.weights + gates) % ALIGNED]
+        device = next(models[0].parameters()).device
         if len(models) == 1 or (device.type == "cuda" if together is None else together):
             self.groups = [Group(models, seeds, steps)]
         else:
@@ -43,26 +46,51 @@ class Stack:
 
     @torch.no_grad()
     def _gather(self, models: Sequence[SequenceModel]) -> None:
-        parameters = [dict(model.named_parameters()) for model in models]
         self.flat = next(models[0].parameters()).new_zeros(len(models), sum(self.sizes))
-        for row, own in zip(self.flat, parameters, strict=True):
-            for (name, shape), part in zip(self.shapes.items(), row.split(self.sizes)):
+        for row, model in zip(self.flat, models, strict=True):
+            own, shapes = dict(model.named_parameters()), self.shapes | _gate_shapes(model)
+            for (name, shape), part in zip(shapes.items(), row.split(_filling(shapes, len(row)))):
                 part.copy_(own[name].flatten())
                 own[name].data = part.view(shape)
         self.flat.requires_grad_()
+
+    def own_size(self, row: int) -> int:
+        return self.weights + self.gate_sizes[row]
 
     def __iter__(self) -> Iterator[tuple["Group", Values]]:
         """Each group with its parameters as they are now, differentiable."""
         rows = [self.flat] if len(self.groups) == 1 else self.flat.unbind()
         for group, row in zip(self.groups, rows, strict=True):
-            parts = row.view(*group.axis, -1).split(self.sizes, -1)
+            *parts, gates = row.view(*group.axis, -1).split(self.sizes, -1)
             values = {name: part.view(*group.axis, *shape) for (name, shape), part in zip(self.shapes.items(), parts)}
-            yield group, values
+            yield group, values | {GATES: gates}
 
     def own(self, data: Tensor, axes: int) -> list[Tensor]:
         """What each group reads of a batch's tensor: it has `axes` axes, and one more where networks read their own."""
         shared = data.dim() == axes
         return [data] * len(self.groups) if shared or len(self.groups) == 1 else list(data)
+
+
+class Gates:
+    """The gates of networks with the same kind of gate; `rows` are theirs among the group's."""
+
+    def __init__(self, models: Sequence[SequenceModel], rows: Sequence[int]):
+        own = [models[row] for row in rows]
+        self.rows, self.layer, self.shapes = rows, own[0].layer, _gate_shapes(own[0])
+        self.frozen = not any(gate.requires_grad for model in own for gate in gate_parameters(model))
+        self.threshold = _common_threshold([model.layer.threshold for model in own], next(own[0].parameters()))
+
+    def table(self, suffix: str, values: Tensor, w_hh: Tensor, times: Tensor, training: bool) -> Tensor:
+        """k of one layer and direction, from the values of all their gates (M, G), or (G,) of one network; of w_hh only
+        the shape matters."""
+        parts = values.split(_filling(self.shapes, values.shape[-1]), -1)
+        own = dict(zip(self.shapes, parts))
+        unit = {name: own[f"layer.{name}{suffix}"] for name in self.layer.gate.names}
+        if self.frozen:  # gates that nobody trains are constants
+            unit = {name: value.detach() for name, value in unit.items()}
+        if values.dim() == 2:
+            unit = {name: value.unsqueeze(-2) for name, value in unit.items()}  # (M, 1, H) meets times (T, 1)
+        return table(self.layer.gate, times, unit, self.threshold, training, w_hh)
 
 
 class Group:
@@ -71,11 +99,12 @@ class Group:
     def __init__(self, models: Sequence[SequenceModel], seeds: Sequence[int], steps: int):
         self.layer, self.head = models[0].layer, _parts_of(models[0].head)
         self.axis = (len(models),) if len(models) > 1 else ()
-        weight = next(models[0].parameters())
-        device = weight.device
+        device = next(models[0].parameters()).device
         self.times = count_up(steps, device)
-        self.frozen = not any(gate.requires_grad for model in models for gate in gate_parameters(model))
-        self.threshold = _common_threshold([model.layer.threshold for model in models], weight)
+        kinds: dict[type, list[int]] = {}
+        for row, model in enumerate(models):
+            kinds.setdefault(type(model.layer.gate), []).append(row)
+        self.gates = [Gates(models, rows) for rows in kinds.values()]
         self.seeds = torch.tensor(seeds, device=device).view(self.axis)
         # No two weights of a network share a number, whichever layer they are in.
         dropped = {name: part.weight.numel() for name, part in self.head.items() if isinstance(part, DropConnect)}
@@ -83,16 +112,18 @@ class Group:
         self.numbers = dict(zip(dropped, numbers, strict=True))
 
     def tables(self, values: Values, training: bool) -> Tables:
-        """How open each unit is, in training or in use. Gates that nobody trains are constants."""
-        gate, found = self.layer.gate, {}
+        """How open each unit is, in training or in use."""
+        found = {}
         for _, suffix in self.layer.places():
-            unit = {name: values[f"layer.{name}{suffix}"] for name in gate.names}
-            if self.frozen:
-                unit = {name: value.detach() for name, value in unit.items()}
-            if self.axis:
-                unit = {name: value.unsqueeze(-2) for name, value in unit.items()}  # (M, 1, H) meets times (T, 1)
-            w_hh = values[f"layer.weight_hh{suffix}"]
-            found[suffix] = table(gate, self.times, unit, self.threshold, training, w_hh)
+            w_hh, gates = values[f"layer.weight_hh{suffix}"], values[GATES]
+            if len(self.gates) == 1:
+                found[suffix] = self.gates[0].table(suffix, gates, w_hh, self.times, training)
+                continue
+            each: dict[int, Tensor] = {}
+            for one in self.gates:
+                own, shape = torch.stack([gates[row] for row in one.rows]), w_hh[: len(one.rows)]
+                each |= zip(one.rows, one.table(suffix, own, shape, self.times, training))
+            found[suffix] = torch.stack([each[row] for row in range(len(each))])
         return found
 
     def predict(self, values: Values, tables: Tables, x: Tensor, step: Tensor | None = None) -> Tensor:
@@ -130,6 +161,21 @@ def mean_openness(tables: Tables) -> Tensor:
     """Of each network (M,), over layers, steps and units."""
     means = [k.mean((-2, -1)) for k in tables.values()]
     return means[0] if len(means) == 1 else torch.stack(means).mean(0)
+
+
+def _shapes(model: SequenceModel, parameters: Iterable[nn.Parameter]) -> dict[str, torch.Size]:
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(parameter)]: parameter.shape for parameter in parameters}
+
+
+def _gate_shapes(model: SequenceModel) -> dict[str, torch.Size]:
+    return _shapes(model, gate_parameters(model))
+
+
+def _filling(shapes: dict[str, torch.Size], room: int) -> list[int]:
+    """Sizes of the parts, and of the room they leave."""
+    sizes = [shape.numel() for shape in shapes.values()]
+    return [*sizes, room - sum(sizes)]
 
 
 def _common_threshold(thresholds: list[float], like: Tensor) -> float | Tensor:

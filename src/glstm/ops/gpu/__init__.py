@@ -1,16 +1,17 @@
 """The CUDA engine. Tensors may have a leading model axis M: as many networks as fit run side by side, for little more
 than the price of one."""
 
-from functools import cache
+from functools import cache, wraps
 
 import torch
 from torch import Tensor
 
 from glstm.ops.gpu import scan, steps
-from glstm.ops.gpu.products import drive_of, multiply, rows_of
+from glstm.ops.gpu.products import drive_of, finite, multiply, rows_of
 from glstm.ops.gpu.runtime import compiler
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+PIECE = 2**26  # numbers that the step-by-step path keeps at once, where there is no tape
 
 
 def usable(x: Tensor, k_h: Tensor | None) -> bool:
@@ -49,11 +50,25 @@ def tape_size(x: Tensor, w_hh: Tensor):
 
 
 def _shape_of_tape(tape: Tensor, x: Tensor, w_hh: Tensor) -> scan.Shape | None:
-    """How the tape was written: torch's setting may have changed since."""
+    """How the tape was written: torch's setting may have changed since. No two kinds of tape have the same size."""
     shapes = (shape_for(x, w_hh, exact) for exact in (False, True))
     return next((shape for shape in shapes if shape and sum(shape.tape_parts) == tape.numel()), None)
 
 
+def _as_written(function):
+    """Without autocast, which would round products whose results the kernels read as float32."""
+
+    @wraps(function)
+    def run(*arguments, **options):
+        if not torch.is_autocast_enabled("cuda"):
+            return function(*arguments, **options)
+        with torch.autocast("cuda", enabled=False):
+            return function(*arguments, **options)
+
+    return run
+
+
+@_as_written
 def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool) -> tuple:
     """All h or None, final h, final c, all c or None, tape or None."""
     if w_hh.dim() == 2:
@@ -66,16 +81,28 @@ def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: 
     if shape:
         *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped)
     else:
-        tape, h, c = steps.forward(drive_of(x, w_ih, b), w_hh, k, h0, c0, candidate, exact_for(dtype))
-        outputs = [
-            h[1:].transpose(0, 1).contiguous() if sequence else None,
-            h[-1].clone(),
-            c[-1].clone(),
-            c[1:].transpose(0, 1).contiguous() if cells else None,
-        ]
+        piece = x.shape[-3] if taped else max(1, PIECE // (6 * h0.numel()))
+        *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, exact_for(dtype), piece)
     return *(None if part is None else part.to(dtype) for part in outputs), tape if taped else None
 
 
+def _in_steps(
+    x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, exact: bool, piece: int
+) -> tuple:
+    """Step by step, in pieces of so many steps: without a tape to keep, memory is for one piece only."""
+    all_h, all_c, tape = [], [], None
+    for start in range(0, x.shape[-3], piece):
+        part = slice(start, start + piece)
+        drive = drive_of(x[..., part, :, :], w_ih, b)
+        tape, h, c = steps.forward(drive, w_hh, k[:, part].contiguous(), h0, c0, candidate, exact)
+        h0, c0 = h[-1].clone(), c[-1].clone()
+        all_h += [h[1:].transpose(0, 1)] if sequence else []
+        all_c += [c[1:].transpose(0, 1)] if cells else []
+    h, c = (torch.cat(parts, 1) if parts else None for parts in (all_h, all_c))
+    return h, h0, c0, c, tape
+
+
+@_as_written
 def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate: str, need_x: bool, need_h0: bool) -> tuple:
     """Gradients of x, w_ih, w_hh, b, k, h0, c0; those of x and h0 are None where nobody needs them."""
     if w_hh.dim() == 2:
@@ -94,7 +121,8 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate: str, nee
         dx = multiply(da, w_ih).view(-1, *x.shape[-3:]) if need_x else None
         dx = dx.sum(0) if dx is not None and x.dim() == 3 else dx
         across = da.transpose(1, 2)
-        found = (dx, multiply(across, rows_of(x, len(w_hh))), multiply(across, rows), da.sum(1), dk, dh0, dc0)
+        dw_ih = multiply(across, rows_of(finite(x), len(w_hh)))
+        found = (dx, dw_ih, multiply(across, rows), da.sum(1), dk, dh0, dc0)
     *found, dh0, dc0 = found
     return tuple(None if part is None else part.to(dtype) for part in (*found, dh0 if need_h0 else None, dc0))
 

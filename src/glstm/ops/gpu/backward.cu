@@ -1,6 +1,6 @@
-// da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the right side of the weights' gradient. dk: (T, B, H), or (tiles, T, H)
+// da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or (tiles, T, H)
 // to be summed. The slopes of a warp's units are shared in 16 bits, scaled by a power of two that is found from a bound on
-// them: gradients of 1e-30 lose nothing.
+// them: a warp's gradients may all be 1e-30.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, const float *__restrict__ dh_n,
          const float *__restrict__ dc_n, const float *__restrict__ w_hh, const float *__restrict__ k,
@@ -129,16 +129,19 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
     constexpr int group = skips || TILES > 4 ? 1 : 4 / TILES;
     for (int step = 0; step < T; step++) {
       const u32 turn = (step & 1) * (1 + EXACT) * DA_TABLE;
-      u32 most = 0; // as bits, in which not-a-number is more than anything
+      u32 most = 0; // of finite bounds: one sample that is lost must not take others with it
+      bool slopes_here = false;
 #pragma unroll
       for (int cell = 0; cell < CELLS; cell++) {
         dh[cell] += real[cell] ? next_dh[cell] : 0, dc[cell] += real[cell] ? next_dc[cell] : 0;
-        most = max(most, __float_as_uint(known[cell].bound(dh[cell], dc[cell])));
+        const u32 bound = __float_as_uint(known[cell].bound(dh[cell], dc[cell]));
+        most = max(most, bound < INFINITE ? bound : 0), slopes_here |= bound != 0;
       }
       most = __reduce_max_sync(0xffffffffu, most);
       float da[4][CELLS], dk_of[CELLS], back, scale = scale_for(most, &back);
       // A warp whose units are all closed, or matter to nobody, has no slopes.
-      if (at.lane == 0) back_of_warp[step & 1][at.warp] = skips && most == 0 ? 0 : back;
+      const bool none = skips && !__any_sync(0xffffffffu, slopes_here);
+      if (at.lane == 0) back_of_warp[step & 1][at.warp] = none ? 0 : back;
 #pragma unroll
       for (int cell = 0; cell < CELLS; cell++) {
         float slopes[4];

@@ -5,50 +5,26 @@
 
 __device__ __forceinline__ void meet() {
   __syncthreads();
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// The same place in another block's shared memory.
-__device__ __forceinline__ u32 in_block(u32 address, int rank) {
-  u32 r;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
-  return r;
+  meet_cluster();
 }
 
 // Letters of so many bytes, whose parts arrive from all blocks, this one among them, in two boxes that take turns. A box is
 // written again two letters later, by blocks that have had the whole letter between, so that nobody still reads it.
 struct Mail {
   u32 barriers, bytes;
+  __device__ __forceinline__ u32 box(int n) const { return barriers + (n & 1) * 8; }
   __device__ __forceinline__ Mail(i64 *two, u32 size) : barriers(shared_address(two)), bytes(size) {
-    if (threadIdx.x == 0) {
-      for (int box = 0; box < 2; box++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(barriers + box * 8) : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
+    if (threadIdx.x == 0) make_barrier(box(0)), make_barrier(box(1)), show_barriers();
     __syncthreads();
-    if (threadIdx.x == 0)
-      for (int box = 0; box < 2; box++) expect(box);
+    if (threadIdx.x == 0) expect_bytes(box(0), bytes), expect_bytes(box(1), bytes);
   }
-  __device__ __forceinline__ void expect(int box) const {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barriers + box * 8), "r"(bytes) : "memory");
-  }
-  // For letter n. What arrives is in shared memory: to acquire it for the whole cluster, as the book says, would empty the
-  // cache of global memory at every step.
+  // For letter n; then the box expects the letter after the next.
   __device__ __forceinline__ void wait(int n) const {
-    u32 done = 0;
-    while (!done)
-      asm volatile("{.reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;}"
-                   : "=r"(done) : "r"(barriers + (n & 1) * 8), "r"((n >> 1) & 1) : "memory");
-    if (threadIdx.x == 0) expect(n & 1);
+    wait_for_phase(box(n), (n >> 1) & 1);
+    if (threadIdx.x == 0) expect_bytes(box(n), bytes);
   }
-  __device__ __forceinline__ void send(int n, int rank, u32 address, uint4 v) const {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];"
-                 :: "r"(in_block(address, rank)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(in_block(barriers + (n & 1) * 8, rank))
-                 : "memory");
-  }
-  __device__ __forceinline__ void send(int n, int rank, u32 address, float low, float high) const {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1,%2}, [%3];"
-                 :: "r"(in_block(address, rank)), "r"(__float_as_uint(low)), "r"(__float_as_uint(high)),
-                    "r"(in_block(barriers + (n & 1) * 8, rank))
-                 : "memory");
+  template <typename Part> __device__ __forceinline__ void post(int n, int rank, u32 address, Part part) const {
+    send(in_block(address, rank), in_block(box(n), rank), part);
   }
 };
 
@@ -95,9 +71,8 @@ struct Sums {
 
 // A warp's 8 x 8 numbers, from (unit, two samples) in a thread to (sample, eight units) in each of four.
 __device__ __forceinline__ uint4 by_sample(u32 two_samples) {
-  u32 t;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(t) : "r"(two_samples));
-  int first = threadIdx.x & 28;
+  const u32 t = transpose(two_samples);
+  const int first = threadIdx.x & 28;
   return make_uint4(__shfl_sync(0xffffffffu, t, first), __shfl_sync(0xffffffffu, t, first + 1),
                     __shfl_sync(0xffffffffu, t, first + 2), __shfl_sync(0xffffffffu, t, first + 3));
 }
@@ -119,8 +94,8 @@ struct Exchange {
     const uint4 units = by_sample(rounded), rest = EXACT ? by_sample(pack_rest(h[0], h[1], rounded)) : units;
 #pragma unroll
     for (int rank = 0; rank < RANKS; rank += 4) {
-      mail.send(t, rank + at.column, to, units);
-      if (EXACT) mail.send(t, rank + at.column, to + H_TABLE, rest);
+      mail.post(t, rank + at.column, to, units);
+      if (EXACT) mail.post(t, rank + at.column, to + H_TABLE, rest);
     }
   }
   __device__ __forceinline__ void end_step() const {}
@@ -138,8 +113,9 @@ struct Gathering {
 #pragma unroll
     for (int half = 0; half < 2 * TILES; half++) {
       const int owner = at.warp * 2 * TILES + half;
-      mail.send(n, owner / WARPS, write_at + ((n & 1) * RANKS * THREADS + owner % WARPS * 32) * 8,
-                sums[half >> 1][(half & 1) * 2], sums[half >> 1][(half & 1) * 2 + 1]);
+      const float *two = sums[half >> 1] + (half & 1) * 2;
+      mail.post(n, owner / WARPS, write_at + ((n & 1) * RANKS * THREADS + owner % WARPS * 32) * 8,
+                make_uint2(__float_as_uint(two[0]), __float_as_uint(two[1])));
     }
   }
   __device__ __forceinline__ void add(int n, const float[TILES][4], float dh[CELLS]) const {

@@ -1,5 +1,5 @@
 // x: (T, B, D), or where D is 0 the input's share of the gates (T, B, 4H); x_model: numbers from one model's to the next
-// one's, 0 where all read the same. rows: (T, B, ROW), the left side of the weights' gradient.
+// one's, 0 where all read the same. rows: (T, B, ROW), the right side of the weights' gradient.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih, const float *__restrict__ b,
         const float *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ h0,

@@ -19,7 +19,7 @@
 #define DA_STRIDE (4 * OWN + 8)
 #define DA_TABLE (TILE * DA_STRIDE * 2)
 #define TILES (BLOCKS / WARPS)       // of 16 units that a warp finds the gradient of h for
-#define ROW (HP + 16)                // of the weights' gradient's left side: h, x, 1, in whole sectors of memory
+#define ROW (HP + 16)                // of the weights' gradient's right side: h, x, 1, in whole sectors of memory
 
 struct Place {
   int rank, warp, lane, row, column, tile, model;
@@ -49,16 +49,12 @@ template <int N> __device__ __forceinline__ u32 share_of_the_way(const Place &at
 }
 template <int N> __device__ __forceinline__ void store_across(u32 mine, int stride, const u32 v[N]) {
 #if __CUDA_ARCH__ >= 900
-  if (N == 2)
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" :: "r"(mine), "r"(v[0]), "r"(v[1]) : "memory");
-  else
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};"
-                 :: "r"(mine), "r"(v[0]), "r"(v[1]), "r"(v[N - 2]), "r"(v[N - 1]) : "memory");
+  if (N == 2) store_two_across(mine, v);
+  else store_four_across(mine, v);
 #else
 #pragma unroll
   for (int n = 0; n < 2 * N; n++)
-    asm volatile("st.shared.u16 [%0], %1;" :: "r"(mine + ((n & 1) * stride + (n >> 1) * 8) * 2), "h"((u16)(v[n >> 1] >> (n & 1) * 16))
-                 : "memory");
+    store_shared(mine + ((n & 1) * stride + (n >> 1) * 8) * 2, (u16)(v[n >> 1] >> (n & 1) * 16));
 #endif
 }
 

@@ -14,6 +14,12 @@ def rows_of(x: Tensor, models: int) -> Tensor:
     return x.reshape(-1, x.shape[-3] * x.shape[-2], x.shape[-1]).expand(models, -1, -1)
 
 
+def finite(x: Tensor) -> Tensor:
+    """With zeros for what is no finite number: at a step at which nobody was open it must not reach a gradient; where
+    somebody was, it does so through the slopes."""
+    return x.nan_to_num(0.0, 0.0, 0.0)
+
+
 def drive_of(x: Tensor, w_ih: Tensor, b: Tensor) -> Tensor:
     """The input's share of the gates, (M, T, B, 4H)."""
     models = w_ih.shape[0]

@@ -20,9 +20,17 @@ from torch import Tensor
 from glstm.errors import UserError
 from glstm.storage import write_atomically
 
+HERE = Path(__file__).parent
+COMMON = ("instructions.cuh", "cell.cuh", "matrix.cuh")
+
 
 class CudaError(RuntimeError):
     pass
+
+
+def read_sources(*names: str) -> str:
+    """Of the files beside this one, after those that all kernels begin with."""
+    return "".join((HERE / name).read_text() for name in (*COMMON, *names))
 
 
 @cache
@@ -147,6 +155,10 @@ class Long(int):
 
 
 def _as_argument(value):
+    if isinstance(value, Tensor) and not value.is_contiguous():
+        raise CudaError(
+            f"a kernel takes contiguous tensors, but one of {tuple(value.shape)} has strides {value.stride()}"
+        )
     if value is None or isinstance(value, Tensor):
         return c_void_p(None if value is None else value.data_ptr())
     return c_longlong(value) if isinstance(value, Long) else c_int(value)

@@ -5,25 +5,22 @@ Tensors are float32, contiguous, and have a leading model axis M (x may be witho
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from glstm.ops.gpu.products import drive_of, multiply, rows_of
-from glstm.ops.gpu.runtime import Kernels, Long
+from glstm.ops.gpu.products import drive_of, finite, multiply, rows_of
+from glstm.ops.gpu.runtime import Kernels, Long, read_sources
 
 INLINE = 4  # inputs up to which the kernel multiplies them itself
 TILE = 8  # samples that a matrix instruction takes
-END = 16  # numbers after h in a row of the weights' gradient's left side: x, 1, zeros
+END = 16  # numbers after h in a row of the weights' gradient's right side: x, 1, zeros
 THREADS = 256  # of the kernel that takes the gradients apart
 
 # Units whose recurrent weights fit into the registers of so many blocks together.
 ROOM = {1: 128, 4: 256, 8: 384}
 LARGEST = max(ROOM.values())
 WORTH_SHARING = 64  # units above which four blocks are quicker than one, where there is room for all of them
-
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -104,8 +101,7 @@ def ranks_for(hidden: int, tiles, clusters: bool, multiprocessors: int) -> int |
 
 def source(part: str, ranks: int) -> str:
     """Of 'forward' or 'backward'."""
-    names = ("cell.cuh", "matrix.cuh", "layout.cuh", "block.cuh" if ranks == 1 else "cluster.cuh", f"{part}.cu")
-    return "".join((HERE / name).read_text() for name in names)
+    return read_sources("layout.cuh", "block.cuh" if ranks == 1 else "cluster.cuh", f"{part}.cu")
 
 
 @cache
@@ -135,7 +131,7 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
     inputs = x.shape[-1]
     read = x if inputs <= INLINE else drive_of(x, w_ih, b)
     everything = (shape.models, shape.steps, shape.batch, shape.hidden)
-    h = x.new_empty(everything) if sequence or cells else None
+    h = x.new_empty(everything) if sequence or cells else None  # the kernel writes all of both, or of neither
     c = x.new_empty(everything) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = x.new_empty(sum(shape.tape_parts)) if taped else None
@@ -168,8 +164,11 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     rows, across = rows.view(narrow).view(models, -1, shape.padded + END), da.transpose(1, 2)
     inline = inputs <= INLINE
     dw_hh, db = torch.empty_like(w_hh), w_hh.new_empty(w_hh.shape[:2])
-    dw_ih = torch.empty_like(w_ih) if inline else by_gate(multiply(across, rows_of(x, models).to(narrow)), shape)
-    numbers = models * (4 * hidden * (hidden + inputs + 1) + (shape.steps * hidden if k.dim() == 3 else 0))
+    dw_ih = (
+        torch.empty_like(w_ih) if inline else by_gate(multiply(across, rows_of(finite(x), models).to(narrow)), shape)
+    )
+    columns = hidden + 1 + (inputs if inline else 0)
+    numbers = models * (4 * hidden * columns + (shape.steps * hidden if k.dim() == 3 else 0))
     run.launch(
         "finish", (-(-numbers // THREADS), 1), THREADS,
         multiply(across, rows), dk_parts, dw_ih, dw_hh, db, dk, models, shape.steps, shape.tiles,

@@ -199,7 +199,8 @@ step_backward(const uint4 *__restrict__ weights, u16 *__restrict__ pieces, i64 r
     dh_now[n] += dh_out ? dh_out[before] : 0, dc_now[n] += dc_out ? dc_out[before] : 0;
     const float *g = gates + before / H * 4 * H + my.unit, v[4] = {g[0], g[H], g[2 * H], g[3 * H]};
     known[n].find(v, c[before], h[before], openness(k, at.model, my, T, B, t));
-    most = max(most, __float_as_uint(known[n].bound(dh_now[n], dc_now[n])));
+    const u32 bound = __float_as_uint(known[n].bound(dh_now[n], dc_now[n]));
+    most = max(most, bound < INFINITE ? bound : 0); // one sample that is lost must not take others with it
   }
   if (t < 0) return;
   most = __reduce_max_sync(0xffffffffu, most);

@@ -5,14 +5,12 @@ from the cache at every step; in a CUDA graph the launches cost next to nothing.
 """
 
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from glstm.ops.gpu.runtime import Kernels, Long
+from glstm.ops.gpu.runtime import Kernels, Long, read_sources
 
-HERE = Path(__file__).parent
 THREADS = 128  # of a block, which takes so many units and samples:
 UNITS, SAMPLES = 16, 32
 PIECE = 128  # 16-bit numbers of a product's right side: 16 numbers of 8 samples
@@ -21,13 +19,16 @@ PIECE = 128  # 16-bit numbers of a product's right side: 16 numbers of 8 samples
 @cache
 def kernels(hidden: int, candidate: str, k_per_sample: bool, exact: bool) -> Kernels:
     constants = {"H": hidden, "LOGISTIC": candidate == "sigmoid", "K_PER_SAMPLE": k_per_sample, "EXACT": exact, "D": 0}
-    return Kernels("".join((HERE / name).read_text() for name in ("cell.cuh", "matrix.cuh", "steps.cu")), constants)
+    return Kernels(read_sources("steps.cu"), constants)
 
 
 def tape_parts(models, steps, batch, hidden) -> list:
-    """How many floats the tape has of gates, of h and of c before every step and after the last."""
+    """How many floats the tape has of gates, of h and of c before every step and after the last.
+
+    And one more, which says that it is this kind of tape: those of `scan.py` have even sizes.
+    """
     cells = models * batch * hidden
-    return [steps * cells * 4, (steps + 1) * cells, (steps + 1) * cells]
+    return [steps * cells * 4, (steps + 1) * cells, (steps + 1) * cells, 1]
 
 
 class Steps:
@@ -60,7 +61,7 @@ def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, cand
     models, steps, batch, _ = drive.shape
     hidden = w_hh.shape[2]
     tape = drive.new_empty(sum(sizes := tape_parts(models, steps, batch, hidden)))
-    gates, h, c = tape.split(sizes)
+    gates, h, c, _ = tape.split(sizes)
     gates = gates.view(steps, models, batch, 4 * hidden)
     gates.copy_(drive.transpose(0, 1))
     h, c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
@@ -82,7 +83,7 @@ def backward(
 ):
     """da (M, T * B, 4H), rows of h before the steps (M, T * B, H), dk, dh0, dc0. dh and dc are (M, T, B, H) or None."""
     models, batch, hidden = dh_n.shape
-    gates, h, c = tape.split(tape_parts(models, steps, batch, hidden))
+    gates, h, c, _ = tape.split(tape_parts(models, steps, batch, hidden))
     h, c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
     dh, dc = (None if part is None else part.transpose(0, 1).contiguous() for part in (dh, dc))
     da, dk = torch.empty_like(gates).view(steps, models, batch, 4 * hidden), torch.empty_like(h[1:])
