@@ -53,5 +53,8 @@ class StopAfter:
 def results(path: Path):
     """Everything a run leaves that must not depend on when it was stopped."""
     with (path / "metrics.csv").open() as file:
-        rows = [{name: value for name, value in row.items() if "seconds" not in name} for row in csv.DictReader(file)]
+        rows = [
+            {name: value for name, value in row.items() if "seconds" not in name and name != "together"}
+            for row in csv.DictReader(file)
+        ]
     return (path / "model.safetensors").read_bytes(), rows, (path / "losses.csv").read_text()

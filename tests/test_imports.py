@@ -30,8 +30,10 @@ MAY_IMPORT = {
     "data": set(),
     "analysis": {"gated", "layers", "times"},
     "training": {"analysis", "data", "gated", "gates", "init", "layers", "models", "ops", "passes", "times", ""},
+    "experiments": {"analysis", "data", "layers", "models", "training"},
+    "report": set(),
     "bench": {"", "analysis", "gated", "layers", "ops"},
-    "cli": {"", "analysis", "bench", "data", "ops", "training"},
+    "cli": {"", "analysis", "bench", "data", "experiments", "ops", "report", "training"},
     "__main__": {"cli"},
 }
 COMMON = {"errors", "storage"}

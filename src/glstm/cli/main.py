@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, evaluate, train
+from glstm.cli import bench, data, demo, evaluate, report, reproduce, train
 from glstm.errors import UserError
 
 # Threads that wait for each other give way soon: left to themselves they spin, and two programs on the same cores slow
@@ -40,6 +40,8 @@ def about(
 
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("reproduce")(reproduce.reproduce)
+app.command("report")(report.report)
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

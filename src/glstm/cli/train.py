@@ -1,15 +1,14 @@
 """`glstm train`: a network on a task, by one of the paper's recipes or your own."""
 
-import signal
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
+from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
 
-INTERRUPTED = 130  # the shell's code for a program that Ctrl-C ended
 NETWORK, GATE, OPTIMISER, LENGTH, MACHINE = "Network", "Gate", "Optimiser", "Data and length", "Machine and folders"
 
 
@@ -197,9 +196,9 @@ def _new_folder(recipe, out: Path | None, networks: int) -> Path:
     return out if networks == 1 else out / f"seed{recipe.seed}"
 
 
-def require_folder(data: Path | None) -> None:
-    if data is not None and not data.is_dir():
-        raise UserError(f"--data is a folder of data files, but {data} is {'a file' if data.exists() else 'not there'}")
+def require_folder(path: Path | None, what: str = "--data is a folder of data files") -> None:
+    if path is not None and not path.is_dir():
+        raise UserError(f"{what}, but {path} is {'a file' if path.exists() else 'not there'}")
 
 
 def parse_spread(name: str, text: str) -> float | tuple[float, float]:
@@ -236,7 +235,7 @@ def _run(recipes: list, folders: list, resuming: bool, again: list[Path], data, 
     else:
         trainer.begin(**where, data=str(Path(data).resolve()) if data else None)
     before = [len(run.history) for run in trainer.runs]
-    with _StopOnSignal() as should_stop:
+    with StopOnSignal() as should_stop:
         finished = trainer.fit(display_for(console), should_stop)
         trainer.finish()
     if not fabric.is_global_zero:
@@ -258,20 +257,3 @@ def _result(run, task, before: int) -> str:
         return f"{run.folder.path} is finished, after {before} epochs; give more --epochs to go on"
     last = run.history[-1]
     return f"{run.folder.path}: {task.metric} {task.format_error(last.test_error)} in epoch {last.epoch}"
-
-
-class _StopOnSignal:
-    """The first Ctrl-C (or a polite kill) asks the loop to stop after its batch; the second one is the usual kind."""
-
-    def __enter__(self):
-        self.asked = False
-        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        return lambda: self.asked
-
-    def _ask(self, number, _) -> None:
-        self.asked = True
-        signal.signal(number, self.before[number])
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)

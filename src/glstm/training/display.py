@@ -26,6 +26,7 @@ class EpochRow:
     open_share: float
     seconds: float  # of training; that of the test comes next
     test_seconds: float
+    together: int = 1  # networks that shared these seconds
 
 
 @dataclass(frozen=True)

@@ -231,6 +231,7 @@ class Trainer:
                 open_share=score.open_share,
                 seconds=self.seconds,
                 test_seconds=test_seconds,
+                together=len(self.runs),
             )
             run.history.append(row)
         self.epoch, self.batch, self.seconds = self.epoch + 1, 0, 0.0

@@ -1,0 +1,105 @@
+"""`glstm reproduce`: the paper's experiments, and ours, from training to results."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from glstm.cli.stopping import INTERRUPTED, StopOnSignal
+from glstm.cli.train import require_folder
+from glstm.errors import UserError
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments, or all. Without any, a list of them.", show_default=False)
+    ] = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="Small networks, few epochs: minutes on a CPU, and no figure to quote.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Where results go; results, or runs/small/results.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Where networks are kept; runs/reproduce, or runs/small.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
+    matmul: Annotated[
+        Literal["high", "highest"], typer.Option(help="CUDA: how exactly matrices are multiplied.")
+    ] = "high",
+    minutes: Annotated[
+        float | None, typer.Option(min=0.01, help="Stop after so long; the same command goes on.", show_default=False)
+    ] = None,
+) -> None:
+    """Run experiments of the paper. What is trained already is not trained again, whichever experiment asked for it.
+
+    Networks of one shape train together. Press Ctrl-C to stop; the same command goes on.
+    """
+    from glstm.experiments import EXPERIMENTS
+    from glstm.experiments.experiment import SMALL
+    from glstm.experiments.runner import Runner, populations, room_on, wanted, write_result
+    from glstm.experiments.store import Store
+    from glstm.training.display import display_for
+    from glstm.training.fabric import make_fabric, set_matmul
+
+    console = Console()
+    if not names:
+        console.print(_contents(EXPERIMENTS.values()))
+        return
+    if unknown := sorted(set(names) - {*EXPERIMENTS, "all"}):
+        raise UserError(f"there is no experiment {unknown[0]!r}; there are {', '.join(EXPERIMENTS)}, and all")
+    require_folder(data)
+    chosen = [one.at(SMALL if small else None) for one in EXPERIMENTS.values() if one.name in names or "all" in names]
+    keep = Store(store or Path("runs/small" if small else "runs/reproduce"))
+    results = out or (Path("runs/small/results") if small else Path("results"))
+    fabric = make_fabric(device)
+    set_matmul(fabric, matmul)
+    where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}
+    runner = Runner(keep, fabric, data, where, _machine(fabric.device))
+    todo = [one for one in wanted(chosen) if one.missing(keep.summary(one.recipe))]
+    work = populations(todo, room_on(fabric.device))
+    deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
+    with StopOnSignal() as asked:
+
+        def should_stop() -> bool:
+            return asked() or time.monotonic() > deadline
+
+        for number, population in enumerate(work, 1):
+            recipe = population[0].recipe
+            what = f"{len(population)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
+            console.print(f"population {number} of {len(work)}: {what}", highlight=False)
+            if should_stop() or not runner.train(population, display_for(console), should_stop):
+                console.print("stopped; the same command goes on from here")
+                raise typer.Exit(INTERRUPTED)
+    for one in chosen:
+        if write_result(one, keep, results, small):
+            console.print(f"{results / one.name}.json", highlight=False, soft_wrap=True)
+
+
+def _contents(experiments) -> Table:
+    table = Table("experiment", "what", "networks", box=None, pad_edge=False)
+    for one in experiments:
+        table.add_row(one.name, one.title, str(sum(len(arm.seeds) for arm in one.arms)))
+    return table
+
+
+def _machine(device) -> dict[str, object]:
+    import torch
+
+    from glstm.bench.machine import describe
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    return {**describe(), "device": name, "commit": _commit()}
+
+
+def _commit() -> str:
+    """Of the source tree, where there is one; GLSTM_COMMIT says it where git cannot."""
+    if given := os.environ.get("GLSTM_COMMIT"):
+        return given
+    try:
+        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -1,0 +1,13 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.training.recipe import PRESETS
+
+EXPERIMENT = Experiment(
+    name="appB-inits",
+    title="Other starts for the gates (Appendix B)",
+    question="Does it matter where the gates start?",
+    arms=(
+        Arm("A1: sigma = 1", PRESETS["adding-a1"], paper=4.4e-4, probes=("gates",)),
+        Arm("A2: mu from U(0, 400)", PRESETS["adding-a2"], paper=2.0e-5, probes=("gates",)),
+        Arm("A3: mu from U(600, 1000)", PRESETS["adding-a3"], paper=4.0e-4, probes=("gates",)),
+    ),
+)

@@ -1,0 +1,12 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.training.recipe import PRESETS
+
+EXPERIMENT = Experiment(
+    name="appC-plstm",
+    title="g-LSTM and Phased LSTM (Appendix C)",
+    question="Is a gate that opens once easier to train than one that opens again and again?",
+    arms=(
+        Arm("g-LSTM", PRESETS["adding-1000"], paper=7.7e-5, probes=("gates",), at_epoch=500),
+        Arm("PLSTM", PRESETS["adding-plstm"], paper=2.4e-4, probes=("gates",)),
+    ),
+)

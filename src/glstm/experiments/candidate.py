@@ -1,0 +1,11 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.training.recipe import PRESETS
+
+TANH = PRESETS["smnist"]
+
+EXPERIMENT = Experiment(
+    name="candidate",
+    title="tanh against the printed logistic (ours)",
+    question="The paper's equation has a logistic function where every implementation has tanh: does it matter?",
+    arms=(Arm("tanh", TANH), Arm("logistic", TANH.changed(candidate="sigmoid"))),
+)

@@ -1,0 +1,14 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.training.recipe import PRESETS
+
+CURRICULUM = PRESETS["scifar-curriculum"]
+
+EXPERIMENT = Experiment(
+    name="curriculum",
+    title="Gates that open until an LSTM is left (Fig. 6)",
+    question="Does an LSTM converge sooner if it begins as a g-LSTM with narrow gates?",
+    arms=(
+        Arm("curriculum", CURRICULUM, probes=("as an LSTM",)),
+        Arm("LSTM", CURRICULUM.changed(cell="lstm", curriculum=False)),
+    ),
+)

@@ -1,0 +1,70 @@
+"""What is looked at in a trained network, besides its curve; everything comes back as numbers that JSON can hold."""
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from glstm.analysis import gradient_flow
+from glstm.data import Task
+from glstm.layers import LSTM
+from glstm.models import SequenceModel
+from glstm.training.build import build_model
+from glstm.training.evaluate import cost, error_sums, evaluating, threshold_at
+from glstm.training.recipe import Recipe
+
+FLOW_SAMPLES = 500  # of the test set, for the gradient's way back
+
+
+def probe(name: str, recipe: Recipe, model: SequenceModel, task: Task, thresholds: tuple[float, ...]) -> Any:
+    match name:
+        case "gates":
+            return {"before": _gates(fresh(recipe, task)), "after": _gates(model)}
+        case "thresholds":
+            return [_at_threshold(model, task, threshold) for threshold in thresholds]
+        case "gradient flow":
+            return _gradient_flow(model, task)
+        case "as an LSTM":
+            loss, error = error_sums(as_lstm(model), task)
+            return {"loss": float(loss) / task.test_size, "error": float(error) / task.test_size}
+        case _:
+            raise ValueError(f"there is no probe {name!r}")
+
+
+def fresh(recipe: Recipe, task: Task) -> SequenceModel:
+    """The network as it was before training."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        return build_model(recipe, task.inputs, task.outputs)
+
+
+def as_lstm(model: SequenceModel) -> SequenceModel:
+    """The same weights with every gate fully open."""
+    layer = model.layer
+    plain = LSTM(layer.input_size, layer.hidden_size, layer.num_layers, candidate=layer.candidate)
+    plain.to(next(layer.parameters()))
+    own = layer.state_dict()
+    plain.load_state_dict({name: own[name] for name in plain.state_dict()})
+    return SequenceModel(plain, model.head)
+
+
+def _gates(model: SequenceModel) -> dict[str, list[float]]:
+    """The values of the first layer's gates, a list of units each."""
+    layer = model.layer
+    return {name: getattr(layer, f"{name}_l0").detach().cpu().double().tolist() for name in layer.gate.names}
+
+
+def _at_threshold(model: SequenceModel, task: Task, threshold: float) -> dict[str, float]:
+    with threshold_at(model.layer, threshold):
+        loss, error = error_sums(model, task)
+        price = cost(model.layer, task.steps)
+    figures = {"loss": float(loss) / task.test_size, "error": float(error) / task.test_size}
+    return {"threshold": threshold, **figures, **asdict(price)}
+
+
+def _gradient_flow(model: nn.Module, task: Task) -> list[float]:
+    """Gamma at every step, over the first samples of the test set."""
+    x, y = task.test_samples(slice(0, min(FLOW_SAMPLES, task.test_size)))
+    with evaluating(model):
+        return gradient_flow(model, lambda prediction, y: task.losses(prediction, y).mean(), x, y).tolist()

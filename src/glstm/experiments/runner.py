@@ -1,0 +1,138 @@
+"""From experiments to results: what is not trained yet is trained, together where shapes agree, and then measured."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+
+from glstm.data import Task
+from glstm.experiments.experiment import Experiment
+from glstm.experiments.probes import probe
+from glstm.experiments.store import Store
+from glstm.storage import write_json
+from glstm.training.display import Display, EpochRow
+from glstm.training.loop import Run, Trainer
+from glstm.training.recipe import SHARED, Recipe
+
+TILE = 8  # samples that a block of the CUDA engine takes
+ON_A_CPU = 3  # networks run one after the other there: few at a time, so that some are finished soon
+
+
+@dataclass
+class Wanted:
+    """A network that experiments ask for, and what they want to know of it."""
+
+    recipe: Recipe
+    probes: set[str] = field(default_factory=set)
+    thresholds: set[float] = field(default_factory=set)
+
+    def missing(self, summary: dict[str, Any] | None) -> bool:
+        if summary is None or not self.probes <= set(summary["probes"]):
+            return True
+        tested = {row["threshold"] for row in summary["probes"].get("thresholds", ())}
+        return not self.thresholds <= tested
+
+
+def wanted(experiments: Iterable[Experiment]) -> list[Wanted]:
+    """Every network once, however many experiments ask for it."""
+    found: dict[Recipe, Wanted] = {}
+    for experiment in experiments:
+        for arm in experiment.arms:
+            for recipe in arm.recipes():
+                one = found.setdefault(recipe, Wanted(recipe))
+                one.probes |= set(arm.probes)
+                if "thresholds" in arm.probes:
+                    one.thresholds |= set(experiment.thresholds)
+    return list(found.values())
+
+
+def populations(networks: Sequence[Wanted], room: Callable[[Recipe], int]) -> list[list[Wanted]]:
+    """Networks that can train together, at most as many as there is room for; those with the fewest epochs first."""
+
+    def shape(one: Wanted) -> tuple[str, ...]:
+        return tuple(str(getattr(one.recipe, name)) for name in SHARED)
+
+    found = []
+    for _, alike in groupby(sorted(networks, key=shape), shape):
+        own = sorted(alike, key=lambda one: one.recipe.cell)
+        parts = math.ceil(len(own) / room(own[0].recipe))  # of about the same size
+        found += [own[len(own) * n // parts : len(own) * (n + 1) // parts] for n in range(parts)]
+    return sorted(found, key=lambda population: population[0].recipe.epochs)
+
+
+def room_on(device: torch.device) -> Callable[[Recipe], int]:
+    """How many networks a device trains at the price of one or two."""
+    if device.type != "cuda":
+        return lambda recipe: ON_A_CPU
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    return lambda recipe: max(1, multiprocessors // math.ceil(recipe.batch / TILE))
+
+
+class Runner:
+    def __init__(
+        self, store: Store, fabric: Fabric, data: Path | str | None, where: dict[str, Any], machine: dict[str, Any]
+    ):
+        self.store, self.fabric, self.data, self.where, self.machine = store, fabric, data, where, machine
+
+    def train(self, population: list[Wanted], display: Display, should_stop: Callable[[], bool]) -> bool:
+        """Train and measure; False when stopped before the end."""
+        recipes = [one.recipe for one in population]
+        folders = [self.store.folder(recipe) for recipe in recipes]
+        fresh = [number for number, folder in enumerate(folders) if not folder.config.exists()]
+        if fresh:  # they begin, and then all go on
+            own = [recipes[number] for number in fresh], [folders[number] for number in fresh]
+            Trainer(own[0], own[1], self.fabric, self.data).begin(**self.where)
+        trainer = Trainer(recipes, folders, self.fabric, self.data)
+        trainer.resume()
+        if not trainer.fit(display, should_stop):
+            return False
+        for one, run in zip(population, trainer.runs, strict=True):
+            self._measure(one, run, trainer.task)
+        return True
+
+    def _measure(self, one: Wanted, run: Run, task: Task) -> None:
+        thresholds = tuple(sorted(one.thresholds))
+        found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in sorted(one.probes)}
+        summary = {
+            "recipe": one.recipe.as_dict(),
+            "steps": task.steps,
+            "metric": task.metric,
+            "as_percent": task.as_percent,
+            "curve": _columns(run.history),
+            "seconds": sum((row.seconds + row.test_seconds) / row.together for row in run.history),
+            "probes": found,
+            "machine": self.machine,
+        }
+        self.store.write_summary(one.recipe, summary)
+
+
+def _columns(history: list[EpochRow]) -> dict[str, list[float]]:
+    rows = [asdict(row) for row in history]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
+    """The experiment's JSON, if all its networks are finished."""
+    arms = []
+    for arm in experiment.arms:
+        runs = [store.summary(recipe) for recipe in arm.recipes()]
+        if any(run is None for run in runs):
+            return False
+        figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
+        arms.append({"name": arm.name, **figures, "seeds": arm.seeds, "runs": runs})
+    result = {
+        "name": experiment.name,
+        "title": experiment.title,
+        "question": experiment.question,
+        "small": small,
+        "written": time.strftime("%Y-%m-%d", time.gmtime()),
+        "arms": arms,
+    }
+    write_json(folder / f"{experiment.name}.json", result)
+    return True

@@ -1,0 +1,40 @@
+"""Trained networks, kept by what they were trained to be: a recipe is trained once, whoever asks for it.
+
+A network's folder is a run folder while it trains. When it is finished, `summary.json` in it holds all that experiments
+ask for; the rest of the folder is then only needed for new questions.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from glstm.errors import UserError
+from glstm.storage import write_json
+from glstm.training.recipe import Recipe
+from glstm.training.run import RunFolder
+
+
+class Store:
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+
+    def folder(self, recipe: Recipe) -> RunFolder:
+        digest = hashlib.sha256(json.dumps(recipe.as_dict(), sort_keys=True).encode()).hexdigest()[:12]
+        return RunFolder(self.path / f"{recipe.task}-{recipe.cell}-{recipe.units}-seed{recipe.seed}-{digest}")
+
+    def summary(self, recipe: Recipe) -> dict[str, Any] | None:
+        """Of a finished network; None: it is not finished."""
+        path = self._summary(recipe)
+        if not path.is_file():
+            return None
+        try:
+            return json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read ({error}): remove it, and the network is measured again") from None
+
+    def write_summary(self, recipe: Recipe, summary: dict[str, Any]) -> None:
+        write_json(self._summary(recipe), summary)
+
+    def _summary(self, recipe: Recipe) -> Path:
+        return self.folder(recipe).path / "summary.json"

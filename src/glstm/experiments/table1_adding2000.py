@@ -1,0 +1,14 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.training.recipe import PRESETS
+
+G_LSTM = PRESETS["adding-2000"]
+
+EXPERIMENT = Experiment(
+    name="table1-adding2000",
+    title="Adding task, N = 2000 (Table 1, Fig. 2b)",
+    question="Does it still, at twice the length?",
+    arms=(
+        Arm("g-LSTM", G_LSTM, paper=1.3e-3, probes=("gates",)),
+        Arm("LSTM", G_LSTM.changed(cell="lstm"), paper=1.6e-1),
+    ),
+)

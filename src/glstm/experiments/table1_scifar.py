@@ -1,0 +1,14 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.training.recipe import PRESETS
+
+G_LSTM = PRESETS["scifar"]
+
+EXPERIMENT = Experiment(
+    name="table1-scifar",
+    title="Sequential CIFAR-10 (Table 1, Fig. 2d)",
+    question="And on 1024 pixels in colour?",
+    arms=(
+        Arm("g-LSTM", G_LSTM, paper=0.411, probes=("gates",)),
+        Arm("LSTM", G_LSTM.changed(cell="lstm"), paper=0.418),
+    ),
+)

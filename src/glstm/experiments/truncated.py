@@ -1,0 +1,15 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.training.recipe import PRESETS
+
+BUDGETED = PRESETS["smnist-budget"]
+
+EXPERIMENT = Experiment(
+    name="truncated",
+    title="Trained with the threshold on (ours)",
+    question="Does a network that never sees more than its open windows learn to live in them?",
+    arms=(
+        Arm("thresholded after training", BUDGETED, probes=("thresholds",), at_threshold=0.01),
+        Arm("thresholded from the start", BUDGETED.changed(threshold=0.01), probes=("gates", "thresholds")),
+    ),
+    thresholds=(0.0, 0.01),
+)

@@ -1,0 +1,87 @@
+"""Which figures an experiment gets, from what its networks left."""
+
+import math
+from statistics import mean
+
+from glstm.report.drawing import Axis, Curve, chart, gates
+from glstm.report.results import Arm, Result
+
+
+def of(result: Result) -> list[tuple[str, str]]:
+    """(caption, HTML) of each figure."""
+    found = [("Test " + result.metric + " against epochs: mean over seeds, and their range.", _learning(result))]
+    if any("thresholds" in run.summary["probes"] for arm in result.arms for run in arm.runs):
+        found += _thresholds(result)
+    if any("gradient flow" in run.summary["probes"] for arm in result.arms for run in arm.runs):
+        found.append(("Gamma, the mean absolute gradient that reaches each step.", _flow(result)))
+    found += [picture for arm in result.arms for picture in _gates(arm)]
+    return found
+
+
+def _learning(result: Result) -> str:
+    curves = []
+    for arm in result.arms:
+        runs = [run.curve["test_error"] for run in arm.runs]
+        columns = [column for column in zip(*runs)]
+        epochs = arm.runs[0].curve["epoch"]
+        low, high = ([pick(column) for column in columns] for pick in (min, max))
+        curves.append(Curve(arm.name, epochs, [mean(column) for column in columns], low, high))
+    y = Axis(f"test {result.metric}", log=True, percent=result.as_percent)
+    return chart(curves, Axis("epoch"), y, f"{result.title}: test {result.metric} against epochs")
+
+
+def _thresholds(result: Result) -> list[tuple[str, str]]:
+    """Error and operations against the threshold; and one against the other."""
+    error, cost, both = [], [], []
+    for arm in result.arms:
+        tested = [run.summary["probes"].get("thresholds") for run in arm.runs]
+        if not all(tested):
+            continue
+        rows = [[row for row in column] for column in zip(*tested)]
+        levels = [(column[0]["threshold"], column) for column in rows]
+        errors = [mean(row["error"] for row in column) for _, column in levels]
+        operations = [mean(row["cached_ops"] for row in column) / 1e6 for _, column in levels]
+        shown = [max(level, 1e-4) for level, _ in levels]
+        error.append(Curve(arm.name, shown, errors))
+        cost.append(Curve(arm.name, shown, operations))
+        both.append(Curve(arm.name, operations, errors, marks=True))
+    threshold, percent = Axis("threshold v_T", log=True), Axis("test error", log=True, percent=True)
+    mops = Axis("operations a sequence, M", log=True)
+    return [
+        (
+            "Error against the threshold (0 stands at the left edge).",
+            chart(error, threshold, percent, "Error against threshold"),
+        ),
+        (
+            "Operations against the threshold, frozen work kept.",
+            chart(cost, threshold, mops, "Operations against threshold"),
+        ),
+        ("Error against operations.", chart(both, mops, percent, "Error against operations")),
+    ]
+
+
+def _flow(result: Result) -> str:
+    curves = []
+    for arm in result.arms:
+        flows = [run.summary["probes"]["gradient flow"] for run in arm.runs]
+        values = [math.exp(mean(math.log(max(value, 1e-30)) for value in column)) for column in zip(*flows)]
+        curves.append(Curve(arm.name, range(1, len(values) + 1), values))
+    return chart(curves, Axis("step"), Axis("Gamma", log=True), "Gradient that reaches each step")
+
+
+def _gates(arm: Arm) -> list[tuple[str, str]]:
+    """Before and after training, of the first seed."""
+    found = arm.runs[0].summary["probes"].get("gates")
+    if not found or "mu" not in found["before"]:
+        return []
+    steps = arm.runs[0].summary["steps"]
+    before, after = (
+        gates(found[when]["mu"], found[when]["sigma"], steps, f"{arm.name}: gates {when} training")
+        for when in ("before", "after")
+    )
+    return [
+        (
+            f"{arm.name}: gates before and after training, units by their moment.",
+            f'<div class="pair">{before}{after}</div>',
+        )
+    ]

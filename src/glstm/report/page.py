@@ -1,0 +1,46 @@
+"""The report as one HTML page that needs nothing else."""
+
+from html import escape
+from pathlib import Path
+
+from glstm.report import figures
+from glstm.report.results import Result
+from glstm.report.tables import HOW, Rows, unique_seconds
+from glstm.report.tables import figures as figures_table
+
+STYLE = Path(__file__).with_name("style.css")
+
+
+def page(results: list[Result]) -> str:
+    machine = results[0].arms[0].runs[0].summary["machine"]
+    minutes = sum(unique_seconds(results).values()) / 60
+    networks = len(unique_seconds(results))
+    links = "".join(f'<li><a href="#{result.name}">{escape(result.title)}</a></li>' for result in results)
+    small = any(result.small for result in results)
+    warning = "<p><strong>On a small scale: nothing here is to be quoted.</strong></p>" if small else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>glstm: results</title>'
+        f"<style>{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
+        f'<p class="soft">{networks} networks, {minutes:.1f} minutes on {escape(machine["device"])}, commit '
+        f"{escape(machine['commit'][:12])}. {HOW}</p>{warning}<nav><ul>{links}</ul></nav>"
+        + "".join(_section(result) for result in results)
+        + "</body></html>\n"
+    )
+
+
+def _section(result: Result) -> str:
+    shown = "".join(
+        f"<figure>{html}<figcaption>{escape(text)}</figcaption></figure>" for text, html in figures.of(result)
+    )
+    return (
+        f'<section id="{result.name}"><h2>{escape(result.title)}</h2><p>{escape(result.question)}</p>'
+        f'<div class="scroll">{_table(figures_table(result))}</div><div class="all">{shown}</div></section>'
+    )
+
+
+def _table(rows: Rows) -> str:
+    head, *body = rows
+    cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
+    return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"

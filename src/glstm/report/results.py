@@ -1,0 +1,107 @@
+"""Results as experiments left them, and the figures that tables quote."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from glstm.errors import UserError
+
+LAST = 5  # epochs whose mean is quoted beside the last one
+
+
+@dataclass(frozen=True)
+class Run:
+    """One network: its curve and what was looked at in it."""
+
+    summary: dict[str, Any]
+
+    @property
+    def curve(self) -> dict[str, list[float]]:
+        return self.summary["curve"]
+
+    def error(self, at_epoch: int | None, at_threshold: float | None) -> float:
+        """The figure to quote: of the last epoch, of another, with units closed, or as the LSTM that was meant."""
+        if at_threshold is not None:
+            return self.at_threshold(at_threshold)["error"]
+        if "as an LSTM" in self.summary["probes"]:
+            return self.summary["probes"]["as an LSTM"]["error"]
+        return self.curve["test_error"][(at_epoch or 0) - 1]
+
+    def last_epochs(self, at_epoch: int | None) -> float:
+        return mean(self.curve["test_error"][:at_epoch][-LAST:])
+
+    def at_threshold(self, threshold: float) -> dict[str, float]:
+        rows = self.summary["probes"]["thresholds"]
+        return next(row for row in rows if row["threshold"] == threshold)
+
+
+@dataclass(frozen=True)
+class Arm:
+    name: str
+    paper: float | None
+    at_epoch: int | None
+    at_threshold: float | None
+    runs: list[Run]
+
+    @property
+    def errors(self) -> list[float]:
+        return [run.error(self.at_epoch, self.at_threshold) for run in self.runs]
+
+    @property
+    def last_epochs(self) -> float:
+        return mean(run.last_epochs(self.at_epoch) for run in self.runs)
+
+    @property
+    def epochs(self) -> int:
+        return self.at_epoch or self.runs[0].summary["recipe"]["epochs"]
+
+    @property
+    def seconds(self) -> float:
+        return sum(run.summary["seconds"] for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    title: str
+    question: str
+    small: bool
+    arms: list[Arm]
+
+    @property
+    def as_percent(self) -> bool:
+        return self.arms[0].runs[0].summary["as_percent"]
+
+    @property
+    def metric(self) -> str:
+        return self.arms[0].runs[0].summary["metric"]
+
+    def form(self, value: float) -> str:
+        return f"{100 * value:.2f} %" if self.as_percent else f"{value:.1e}"
+
+
+def spread(values: list[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def load(folder: Path, order: list[str]) -> list[Result]:
+    """Every result in the folder, in the order given."""
+    found = {path.stem: _read(path) for path in sorted(folder.glob("*.json"))}
+    if not found:
+        raise UserError(f"there are no results in {folder}: glstm reproduce makes them")
+    names = [name for name in order if name in found] + [name for name in found if name not in order]
+    return [found[name] for name in names]
+
+
+def _read(path: Path) -> Result:
+    try:
+        content = json.loads(path.read_text())
+        arms = [
+            Arm(arm["name"], arm["paper"], arm["at_epoch"], arm["at_threshold"], [Run(run) for run in arm["runs"]])
+            for arm in content["arms"]
+        ]
+        return Result(content["name"], content["title"], content["question"], content["small"], arms)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a result of glstm reproduce: {error!r}") from None

@@ -1,0 +1,69 @@
+"""Tables of results: the paper's figure beside ours, mean and standard deviation over seeds."""
+
+from statistics import mean
+
+from glstm.report.results import LAST, Arm, Result, spread
+
+Rows = list[list[str]]
+
+HOW = "Errors are those of the last epoch on the test set, mean ± standard deviation over seeds; never the best epoch."
+
+
+def figures(result: Result) -> Rows:
+    """A head, and a row for each arm."""
+    rows = [["", "paper", "ours", "seeds", f"mean of the last {LAST} epochs", "epochs", "open", "operations"]]
+    for arm in result.arms:
+        paper = "" if arm.paper is None else result.form(arm.paper)
+        ours = f"{result.form(mean(arm.errors))} ± {result.form(spread(arm.errors))}"
+        seeds = str(len(arm.runs))
+        rows.append([arm.name, paper, ours, seeds, result.form(arm.last_epochs), str(arm.epochs), *openness(arm)])
+    return drop_empty(rows)
+
+
+def openness(arm: Arm) -> list[str]:
+    """How many units are open, and what a sequence costs, where the network was tested at a threshold."""
+    if arm.at_threshold is None:
+        shares = [run.curve["open_share"][-1] for run in arm.runs]
+        return [f"{100 * mean(shares):.1f} %", ""]
+    rows = [run.at_threshold(arm.at_threshold) for run in arm.runs]
+    operations = mean(row["cached_ops"] for row in rows) / 1e6
+    return [f"{100 * mean(row['open_share'] for row in rows):.1f} %", f"{operations:.2f} M"]
+
+
+def drop_empty(rows: Rows) -> Rows:
+    """Without columns in which no row says anything."""
+    used = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
+    return [[row[column] for column in used] for row in rows]
+
+
+def markdown(rows: Rows) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return "\n".join(lines)
+
+
+def document(results: list[Result]) -> str:
+    """results/README.md."""
+    machine = results[0].arms[0].runs[0].summary["machine"]
+    seconds = sum(unique_seconds(results).values())
+    small = any(result.small for result in results)
+    software = ", ".join(f"{name} {version}" for name, version in machine["software"].items())
+    parts = [
+        "# Results",
+        f"Written by `glstm report` from the JSON files beside this one, which `glstm reproduce` made. {HOW}",
+        *(["**On a small scale: nothing here is to be quoted.**"] if small else []),
+        f"Trained on {machine['device']}, {seconds / 60:.1f} minutes, at `{machine['commit'][:12]}`: {software}.",
+    ]
+    for result in results:
+        parts += [f"## {result.title}", result.question, markdown(figures(result))]
+    return "\n\n".join(parts) + "\n"
+
+
+def unique_seconds(results: list[Result]) -> dict[str, float]:
+    """What each network took, once, however many experiments show it."""
+    return {
+        repr(sorted(run.summary["recipe"].items())): run.summary["seconds"]
+        for result in results
+        for arm in result.arms
+        for run in arm.runs
+    }

@@ -1,0 +1,114 @@
+"""Every experiment in a tiny form, from training to its JSON; what is done is not done again."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from glstm.data import TASKS
+from glstm.data.images import PixelTask
+from glstm.errors import UserError
+from glstm.experiments import EXPERIMENTS
+from glstm.experiments.experiment import TINY, Arm, Experiment
+from glstm.experiments.runner import Runner, populations, wanted, write_result
+from glstm.experiments.store import Store
+from glstm.training import build
+from glstm.training.display import Display
+from glstm.training.fabric import make_fabric
+from glstm.training.recipe import SHARED
+from small_runs import SMALL, StopAfter
+
+SHAPES = {"smnist": (784, 1), "pmnist": (784, 1), "scifar": (1024, 3)}
+
+
+@pytest.fixture
+def noise_for_images(monkeypatch):
+    """Images of noise in the shape of the real ones: nothing here depends on what they show."""
+
+    def load(name, *, steps=None, folder=None, train_size=0, test_size=0, device="cpu"):
+        if name == "adding":
+            return load_task(name, steps=steps, train_size=train_size, test_size=test_size, device=device)
+        draws = torch.Generator().manual_seed(TASKS.index(name))
+        splits = [
+            (torch.randint(256, (size, *SHAPES[name]), generator=draws, dtype=torch.uint8), torch.arange(size) % 10)
+            for size in (train_size, test_size)
+        ]
+        return PixelTask(name, *splits, device=device)
+
+    load_task = build.load_task
+    monkeypatch.setattr(build, "load_task", load)
+
+
+def run(experiments, store: Store, should_stop=lambda: False) -> bool:
+    runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": "CPU"})
+    todo = [one for one in wanted(experiments) if one.missing(store.summary(one.recipe))]
+    return all(runner.train(part, Display(), should_stop) for part in populations(todo, lambda recipe: 4))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_leads_to_its_json(name, tmp_path, noise_for_images):
+    experiment = EXPERIMENTS[name].at(TINY)
+    store = Store(tmp_path / "store")
+    assert not write_result(experiment, store, tmp_path, small=True)
+    assert run([experiment], store)
+    assert write_result(experiment, store, tmp_path, small=True)
+    result = json.loads((tmp_path / f"{name}.json").read_text())
+    assert [arm["name"] for arm in result["arms"]] == [arm.name for arm in EXPERIMENTS[name].arms]
+    for arm, found in zip(experiment.arms, result["arms"], strict=True):
+        for summary in found["runs"]:
+            curve = summary["curve"]
+            assert curve["epoch"] == list(range(1, arm.recipe.epochs + 1))
+            assert all(math.isfinite(value) for value in curve["test_error"])
+            assert set(arm.probes) <= set(summary["probes"])
+            assert summary["seconds"] > 0
+            if "thresholds" in arm.probes:
+                tested = [row["threshold"] for row in summary["probes"]["thresholds"]]
+                assert set(experiment.thresholds) <= set(tested)
+            if "gradient flow" in arm.probes:
+                assert len(summary["probes"]["gradient flow"]) == 784
+    assert run([experiment], store)  # nothing is left to do: nothing could be trained twice
+    before = (tmp_path / f"{name}.json").read_bytes()
+    assert write_result(experiment, store, tmp_path, small=True)
+    assert (tmp_path / f"{name}.json").read_bytes() == before
+
+
+def test_a_network_that_two_ask_for_is_trained_once():
+    every = wanted(EXPERIMENTS.values())
+    assert len(every) == len({one.recipe for one in every})
+    asked = [recipe for one in EXPERIMENTS.values() for arm in one.arms for recipe in arm.recipes()]
+    assert len(every) < len(asked)
+    assert {one.recipe for one in every} == set(asked)
+    budgeted = next(one for one in every if one.recipe == EXPERIMENTS["threshold"].arms[0].recipes()[0])
+    assert set(EXPERIMENTS["threshold"].thresholds) | set(EXPERIMENTS["budget"].thresholds) <= budgeted.thresholds
+
+
+def test_populations_share_a_shape_and_fit():
+    parts = populations(wanted(EXPERIMENTS.values()), lambda recipe: 10)
+    assert sum(map(len, parts)) == len(wanted(EXPERIMENTS.values()))
+    for part in parts:
+        assert len(part) <= 10
+        assert len({tuple(getattr(one.recipe, name) for name in SHARED) for one in part}) == 1
+
+
+PAIR = Experiment("pair", "", "", (Arm("g", SMALL, seeds=(0, 1)), Arm("l", SMALL.changed(cell="lstm"), seeds=(0,))))
+
+
+def test_a_stopped_experiment_goes_on_to_the_same_figures(tmp_path):
+    assert run([PAIR], Store(tmp_path / "whole"))
+    store = Store(tmp_path / "cut")
+    assert not run([PAIR], store, StopAfter(4))
+    assert not run([PAIR], store, StopAfter(3))
+    assert run([PAIR], store)
+    for recipe in (recipe for arm in PAIR.arms for recipe in arm.recipes()):
+        whole, cut = (Store(tmp_path / name).summary(recipe) for name in ("whole", "cut"))
+        assert whole["curve"]["test_error"] == cut["curve"]["test_error"]
+
+
+def test_a_broken_summary_is_named(tmp_path):
+    store = Store(tmp_path)
+    store.write_summary(SMALL, {})
+    path = store.folder(SMALL).path / "summary.json"
+    path.write_text("{")
+    with pytest.raises(UserError, match=r"summary.json cannot be read .*: remove it"):
+        store.summary(SMALL)
