@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -38,11 +39,13 @@ def about(
         raise typer.Exit
 
 
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("reproduce")(reproduce.reproduce)
-app.command("report")(report.report)
-app.command("demo")(demo.demo)
+def prose(function: Callable) -> str:
+    """Its docstring, a line for each paragraph: where lines end is for the terminal to say."""
+    return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
+
+
+for verb in (train.train, evaluate.evaluate, reproduce.reproduce, report.report, demo.demo):
+    app.command(verb.__name__, help=prose(verb))(verb)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 
