@@ -4,6 +4,7 @@ Rates are a tensor of the same shape, so that each value of each network has its
 number of this update from 1 on. Nothing here asks the device for a number, so a step can be captured as a CUDA graph.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -14,13 +15,13 @@ from glstm.training.recipe import Recipe
 EPSILON = 1e-8
 
 
-class Optimizer:
+class Optimizer(ABC):
     """`state` is everything it remembers, one row a network."""
 
     state: dict[str, Tensor]
 
-    def step(self, values: Tensor, gradient: Tensor, rates: Tensor, count: Tensor) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def step(self, values: Tensor, gradient: Tensor, rates: Tensor, count: Tensor) -> None: ...
 
 
 class SGD(Optimizer):
