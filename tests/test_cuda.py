@@ -83,8 +83,10 @@ def test_a_population_on_the_device_trains_the_same_way_twice(recipes):
 @pytest.mark.parametrize(("precision", "tolerance"), [("64-true", 1e-9), ("32-true", 1e-3)])
 def test_a_member_on_the_device_becomes_what_it_would_alone(recipes, precision, tolerance):
     together = trained(recipes, precision)
-    for row, recipe in zip(together.stack.flat, recipes, strict=True):
-        assert relative_error(row, trained([recipe], precision).stack.flat[0]) < tolerance
+    for number, recipe in enumerate(recipes):
+        alone = trained([recipe], precision).stack.flat[0]
+        own = together.stack.flat[number, : together.stack.own_size(number)]  # the rest fills up to the longest row
+        assert relative_error(own, alone) < tolerance
 
 
 @mixes

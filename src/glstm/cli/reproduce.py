@@ -61,21 +61,23 @@ def reproduce(
     todo = [one for one in wanted(chosen) if one.missing(keep.summary(one.recipe))]
     work = populations(todo, room_on(fabric.device))
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
-    with StopOnSignal() as asked:
+    try:
+        with StopOnSignal() as asked:
 
-        def should_stop() -> bool:
-            return asked() or time.monotonic() > deadline
+            def should_stop() -> bool:
+                return asked() or time.monotonic() > deadline
 
-        for number, population in enumerate(work, 1):
-            recipe = population[0].recipe
-            what = f"{len(population)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
-            console.print(f"population {number} of {len(work)}: {what}", highlight=False)
-            if should_stop() or not runner.train(population, display_for(console), should_stop):
-                console.print("stopped; the same command goes on from here")
-                raise typer.Exit(INTERRUPTED)
-    for one in chosen:
-        if write_result(one, keep, results, small):
-            console.print(f"{results / one.name}.json", highlight=False, soft_wrap=True)
+            for number, population in enumerate(work, 1):
+                recipe = population[0].recipe
+                what = f"{len(population)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
+                console.print(f"population {number} of {len(work)}: {what}", highlight=False)
+                if should_stop() or not runner.train(population, display_for(console), should_stop):
+                    console.print("stopped; the same command goes on from here")
+                    raise typer.Exit(INTERRUPTED)
+    finally:  # what is complete is written, stopped or not
+        for one in chosen:
+            if write_result(one, keep, results, small):
+                console.print(f"{results / one.name}.json", highlight=False, soft_wrap=True)
 
 
 def _contents(experiments) -> Table:

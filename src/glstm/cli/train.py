@@ -219,7 +219,7 @@ def parse_spread(name: str, text: str) -> float | tuple[float, float]:
 def _run(recipes: list, folders: list, resuming: bool, again: list[Path], data, where: dict) -> None:
     """`again` is what to give to --resume after a stop."""
     from glstm.training.display import display_for
-    from glstm.training.fabric import make_fabric, set_matmul
+    from glstm.training.fabric import make_fabric, part, set_matmul
     from glstm.training.loop import Trainer
 
     console = Console()
@@ -238,6 +238,7 @@ def _run(recipes: list, folders: list, resuming: bool, again: list[Path], data, 
     with StopOnSignal() as should_stop:
         finished = trainer.fit(display_for(console), should_stop)
         trainer.finish()
+    part(fabric)
     if not fabric.is_global_zero:
         return
     if finished:

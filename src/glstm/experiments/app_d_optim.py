@@ -1,18 +1,18 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
-
-G_LSTM = PRESETS["smnist"]
-NETWORKS = {"g-LSTM": G_LSTM, "LSTM": G_LSTM.changed(cell="lstm")}
-NAMES = {"rmsprop": "RMSProp", "adam": "Adam", "orthogonal": "orthogonal", "xavier": "Xavier"}
+from glstm.experiments.table1_smnist import EPOCHS, LSTM, PAPER, PLAIN
 
 EXPERIMENT = Experiment(
     name="appD-optim",
     title="Other optimisers and initialisers (Appendix D)",
     question="Does the g-LSTM converge sooner whatever the optimiser and the initialiser are?",
-    arms=tuple(
-        Arm(f"{name}, {NAMES[optimizer]}, {NAMES[init]}", recipe.changed(optimizer=optimizer, init=init))
-        for optimizer in ("rmsprop", "adam")
-        for init in ("orthogonal", "xavier")
-        for name, recipe in NETWORKS.items()
+    arms=(
+        Arm("g-LSTM, RMSProp, orthogonal", PAPER),
+        Arm("LSTM, RMSProp, orthogonal", LSTM, at_epoch=EPOCHS),
+        Arm("g-LSTM, RMSProp, Xavier", PAPER.changed(init="xavier")),
+        Arm("LSTM, RMSProp, Xavier", PLAIN.changed(init="xavier")),
+        Arm("g-LSTM, Adam, orthogonal", PAPER.changed(optimizer="adam")),
+        Arm("LSTM, Adam, orthogonal", PLAIN.changed(optimizer="adam")),
+        Arm("g-LSTM, Adam, Xavier", PAPER.changed(optimizer="adam", init="xavier")),
+        Arm("LSTM, Adam, Xavier", PLAIN.changed(optimizer="adam", init="xavier")),
     ),
 )

@@ -2,6 +2,7 @@ from glstm.experiments.experiment import Arm, Experiment
 from glstm.training.recipe import PRESETS
 
 G_LSTM = PRESETS["pmnist"]
+TUNED = G_LSTM.changed(decay=0.9, schedule="cosine")
 
 EXPERIMENT = Experiment(
     name="table2-pmnist",
@@ -10,5 +11,7 @@ EXPERIMENT = Experiment(
     arms=(
         Arm("g-LSTM", G_LSTM, paper=0.075, probes=("gates",)),
         Arm("LSTM", G_LSTM.changed(cell="lstm"), paper=0.084),
+        Arm("g-LSTM, tuned", TUNED),
+        Arm("LSTM, tuned", TUNED.changed(cell="lstm")),
     ),
 )

@@ -21,9 +21,8 @@ def of(result: Result) -> list[tuple[str, str]]:
 def _learning(result: Result) -> str:
     curves = []
     for arm in result.arms:
-        runs = [run.curve["test_error"] for run in arm.runs]
-        columns = [column for column in zip(*runs)]
-        epochs = arm.runs[0].curve["epoch"]
+        columns = [*zip(*(run.curve["test_error"][: arm.epochs] for run in arm.runs))]
+        epochs = arm.runs[0].curve["epoch"][: arm.epochs]
         low, high = ([pick(column) for column in columns] for pick in (min, max))
         curves.append(Curve(arm.name, epochs, [mean(column) for column in columns], low, high))
     y = Axis(f"test {result.metric}", log=True, percent=result.as_percent)

@@ -28,3 +28,11 @@ def set_matmul(fabric: Fabric, choice: str) -> None:
     """How exactly CUDA multiplies float32 matrices: 'highest', or 'high' with operands of fewer bits, as cuDNN's LSTM
     does by default. On a CPU it stays 'highest': torch would round there, too, where the CPU can gain from it."""
     torch.set_float32_matmul_precision(choice if fabric.device.type == "cuda" else "highest")
+
+
+def part(fabric: Fabric) -> None:
+    """All processes wait for the last one's work and take the connection down: one that only exits can abort in its
+    threads, and an aborted process takes the others with it."""
+    if fabric.world_size > 1:
+        fabric.barrier()
+        torch.distributed.destroy_process_group()
