@@ -8,9 +8,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
 
 import glstm.report
 from glstm.errors import UserError
+from glstm.gates import Gaussian, Phased
 from glstm.report import drawing
 from glstm.report.drawing import Axis, Curve, Scale, chart
 from glstm.report.page import page
@@ -94,6 +96,23 @@ def test_the_page_is_whole_and_needs_nothing_else(results):
     assert "<b>" not in text
     assert "nan" not in re.sub(r"base64,[^\"]*", "", text)
     assert text.count("<figure>") == 2 * (1 + 3 + 1 + 2)
+
+
+def test_gates_are_drawn_as_the_layer_opens_them():
+    """The report computes k itself, since it knows no model: it must be the model's."""
+    for gate, values in (
+        (Gaussian(), {"mu": [100.0, 3.5], "sigma": [-40.0, 1.0]}),
+        (Phased(), {"tau": [50.0, 1000.0], "s": [20.0, 650.0], "r": [0.1, 0.4]}),
+    ):
+        times = torch.linspace(1, 784, drawing.PICTURE, dtype=torch.float64)
+        unit = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+        k = gate.openness(times, unit, training=False)
+        own = drawing._gaussian if "mu" in values else drawing._phased
+        for number in range(2):
+            one = {name: value[number] for name, value in values.items()}
+            drawn = torch.tensor([own(float(t), **one) for t in times], dtype=torch.float64)
+            assert torch.allclose(drawn, k[:, number])
+        assert drawing.gates(values, 784, "title").startswith("<img")
 
 
 def test_no_result_and_broken_ones_are_named(tmp_path):

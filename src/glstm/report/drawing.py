@@ -4,7 +4,7 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -109,16 +109,26 @@ def _points(points: list[tuple[float, float]], across: Scale, up: Scale) -> str:
     return " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in points if math.isfinite(y))
 
 
-def gates(mu: Sequence[float], sigma: Sequence[float], steps: int, title: str) -> str:
-    """How open each unit is at each step, units by their moment: black is closed."""
-    units = sorted(zip(mu, sigma))
+def gates(values: Mapping[str, Sequence[float]], steps: int, title: str) -> str:
+    """How open each unit is at each step, units by their moment: black is closed. `values` are the gates' own."""
+    opens = {"mu": _gaussian, "s": _phased}
+    moment = next(name for name in opens if name in values)
+    units = [dict(zip(values, unit)) for unit in zip(*values.values())]
+    units.sort(key=lambda unit: unit[moment], reverse=True)
     times = [1 + (steps - 1) * column / (PICTURE - 1) for column in range(PICTURE)]
-    rows = [
-        bytes(round(255 * math.exp(-(((t - centre) / max(abs(width), 1e-6)) ** 2))) for t in times)
-        for centre, width in reversed(units)
-    ]
+    rows = [bytes(round(255 * opens[moment](t, **unit)) for t in times) for unit in units]
     picture = b64encode(_png(rows)).decode()
     return f'<img class="gates" alt="{escape(title, quote=True)}" src="data:image/png;base64,{picture}">'
+
+
+def _gaussian(t: float, mu: float, sigma: float) -> float:
+    return math.exp(-(((t - mu) / max(abs(sigma), 1e-6)) ** 2))
+
+
+def _phased(t: float, tau: float, s: float, r: float) -> float:
+    period, ratio = max(abs(tau), 1e-6), max(abs(r), 1e-6)
+    phase = (t - s) % period / period
+    return min(1.0, max(0.0, min(2 * phase / ratio, 2 - 2 * phase / ratio)))
 
 
 def _png(rows: list[bytes]) -> bytes:

@@ -71,13 +71,10 @@ def _flow(result: Result) -> str:
 def _gates(arm: Arm) -> list[tuple[str, str]]:
     """Before and after training, of the first seed."""
     found = arm.runs[0].summary["probes"].get("gates")
-    if not found or "mu" not in found["before"]:
+    if not found:
         return []
     steps = arm.runs[0].summary["steps"]
-    before, after = (
-        gates(found[when]["mu"], found[when]["sigma"], steps, f"{arm.name}: gates {when} training")
-        for when in ("before", "after")
-    )
+    before, after = (gates(found[when], steps, f"{arm.name}: gates {when} training") for when in ("before", "after"))
     return [
         (
             f"{arm.name}: gates before and after training, units by their moment.",

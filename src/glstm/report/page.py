@@ -4,8 +4,9 @@ from html import escape
 from pathlib import Path
 
 from glstm.report import figures
-from glstm.report.results import Result
-from glstm.report.tables import HOW, Rows, unique_seconds
+from glstm.report.claims import Claim, claims
+from glstm.report.results import Result, Rows
+from glstm.report.tables import HOW, unique_seconds
 from glstm.report.tables import figures as figures_table
 
 STYLE = Path(__file__).with_name("style.css")
@@ -24,9 +25,21 @@ def page(results: list[Result]) -> str:
         f"<style>{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
         f'<p class="soft">{networks} networks, {minutes:.1f} minutes on {escape(machine["device"])}, commit '
         f"{escape(machine['commit'][:12])}. {HOW}</p>{warning}<nav><ul>{links}</ul></nav>"
+        + _claims(claims(results))
         + "".join(_section(result) for result in results)
         + "</body></html>\n"
     )
+
+
+def _claims(found: list[Claim]) -> str:
+    if not found:
+        return ""
+    parts = "".join(
+        f'<article><h3>{escape(claim.says)}</h3><p class="verdict">{escape(claim.verdict)}</p>'
+        f'<div class="scroll">{_table(claim.evidence)}</div></article>'
+        for claim in found
+    )
+    return f'<section id="claims"><h2>The paper\'s claims</h2>{parts}</section>'
 
 
 def _section(result: Result) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 from glstm.errors import UserError
 
+Rows = list[list[str]]  # a table: a head, and its rows
+
 LAST = 5  # epochs whose mean is quoted beside the last one
 
 
@@ -54,6 +56,15 @@ class Arm:
         return mean(run.last_epochs(self.at_epoch) for run in self.runs)
 
     @property
+    def at_the_end(self) -> float:
+        """Mean over seeds of the last epoch's error, with the units as open as they were in training."""
+        return mean(run.curve["test_error"][-1] for run in self.runs)
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        return tuple(repr(sorted(run.summary["recipe"].items())) for run in self.runs)
+
+    @property
     def epochs(self) -> int:
         return self.at_epoch or self.runs[0].summary["recipe"]["epochs"]
 
@@ -77,6 +88,9 @@ class Result:
     @property
     def metric(self) -> str:
         return self.arms[0].runs[0].summary["metric"]
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
 
     def form(self, value: float) -> str:
         return f"{100 * value:.2f} %" if self.as_percent else f"{value:.1e}"

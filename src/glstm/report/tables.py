@@ -2,9 +2,8 @@
 
 from statistics import mean
 
-from glstm.report.results import LAST, Arm, Result, spread
-
-Rows = list[list[str]]
+from glstm.report.claims import claims
+from glstm.report.results import LAST, Arm, Result, Rows, spread
 
 HOW = "Errors are those of the last epoch on the test set, mean ± standard deviation over seeds; never the best epoch."
 
@@ -54,6 +53,10 @@ def document(results: list[Result]) -> str:
         *(["**On a small scale: nothing here is to be quoted.**"] if small else []),
         f"Trained on {machine['device']}, {seconds / 60:.1f} minutes, at `{machine['commit'][:12]}`: {software}.",
     ]
+    if found := claims(results):
+        parts.append("## The paper's claims")
+        for number, claim in enumerate(found, 1):
+            parts += [f"### {number}. {claim.says}", f"**{claim.verdict}**", markdown(claim.evidence)]
     for result in results:
         parts += [f"## {result.title}", result.question, markdown(figures(result))]
     return "\n\n".join(parts) + "\n"
@@ -62,8 +65,8 @@ def document(results: list[Result]) -> str:
 def unique_seconds(results: list[Result]) -> dict[str, float]:
     """What each network took, once, however many experiments show it."""
     return {
-        repr(sorted(run.summary["recipe"].items())): run.summary["seconds"]
+        recipe: run.summary["seconds"]
         for result in results
         for arm in result.arms
-        for run in arm.runs
+        for recipe, run in zip(arm.recipes, arm.runs)
     }

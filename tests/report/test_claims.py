@@ -1,0 +1,97 @@
+"""Verdicts follow from the figures: turn the figures round, and the verdict turns."""
+
+from html import unescape
+
+import pytest
+
+from glstm.experiments import EXPERIMENTS
+from glstm.report.claims import LEARNT, claims
+from glstm.report.page import page
+from glstm.report.results import Arm, Result, Run
+from glstm.report.tables import document
+from glstm.training.recipe import Recipe
+
+NEVER = 10_000
+MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}}
+GAUSSIAN = {"before": {"mu": [1.0], "sigma": [1.0]}, "after": {"mu": [11.0], "sigma": [4.0]}}
+PHASED = {when: {"tau": [9.0], "s": [1.0], "r": [0.1]} for when in ("before", "after")}
+
+
+def made_up(gated_learns_at: int, plain_learns_at: int, closed_error: float) -> list[Result]:
+    """Every experiment, its networks learning their task at the epoch given; budgets end at `closed_error`."""
+    results = []
+    for one in EXPERIMENTS.values():
+        arms = []
+        for arm in one.arms:
+            times = gated_learns_at, plain_learns_at, closed_error
+            runs = [Run(network(recipe, arm.probes, one.thresholds, *times)) for recipe in arm.recipes()]
+            arms.append(Arm(arm.name, arm.paper, arm.at_epoch, arm.at_threshold, runs))
+        results.append(Result(one.name, one.title, one.question, False, arms))
+    return results
+
+
+def network(recipe: Recipe, probes, thresholds, gated_learns_at, plain_learns_at, closed_error) -> dict:
+    gated = recipe.cell != "lstm"
+    level, learnt = LEARNT[recipe.task], gated_learns_at if gated else plain_learns_at
+    end = (0.1 if gated else 0.2) * level
+    epochs = list(range(1, recipe.epochs + 1))
+    open_share = 0.1 if recipe.budget else 0.4
+    error = closed_error if recipe.budget else 0.02
+    closed = {"error": error, "open_share": open_share, "paper_ops": 8e6, "cached_ops": 1e6}
+    found = {
+        "gates": PHASED if recipe.cell == "plstm" else GAUSSIAN,
+        "thresholds": [{"threshold": v_t, **closed} for v_t in thresholds],
+        "gradient flow": [2.0 if gated else 1.0] * 784,
+        "as an LSTM": {"error": end},
+    }
+    return {
+        "recipe": recipe.as_dict(),
+        "steps": 784,
+        "metric": "error",
+        "as_percent": recipe.task != "adding",
+        "seconds": 1.0,
+        "curve": {
+            "epoch": epochs,
+            "test_error": [2 * level if epoch < learnt else end for epoch in epochs],
+            "open_share": [open_share for _ in epochs],
+        },
+        "probes": {name: found[name] for name in probes},
+        "machine": MACHINE,
+    }
+
+
+def test_figures_that_bear_the_claims_out():
+    found = claims(made_up(10, 80, closed_error=0.022))
+    assert [claim.verdict.split(":")[0] for claim in found] == ["Holds"] * 4
+    first, second, third, fourth = (claim.verdict for claim in found)
+    assert "8.0 times fewer" in first
+    assert "2 times (after epoch 1) and 2 times (after epoch 11)" in first
+    assert "the 5 starts end at mean squared errors from 1.0e-03 to 1.0e-03" in second
+    assert "10.0 % of the updates are left at an error of 2.20 %" in third
+    assert "takes 10 epochs to an error of 50.00 %, without 80" in fourth
+    moved = found[1].evidence[1]
+    assert moved[-2:] == ["10", "3"]
+
+
+@pytest.mark.parametrize(
+    ("gated", "plain", "closed", "verdicts"),
+    [
+        (80, 10, 0.03, ["Does not hold", "Holds", "Does not hold", "Does not hold"]),
+        (NEVER, 10, 0.02, ["Does not hold", "Does not hold", "Holds", "Does not hold"]),
+        (10, NEVER, 0.02, ["Holds", "Holds", "Holds", "Holds"]),
+    ],
+)
+def test_figures_that_do_not(gated, plain, closed, verdicts):
+    found = claims(made_up(gated, plain, closed))
+    assert [claim.verdict.split(":")[0] for claim in found] == verdicts
+
+
+def test_claims_stand_in_the_table_and_on_the_page():
+    results = made_up(10, 80, closed_error=0.022)
+    for text in (document(results), page(results)):
+        assert all(claim.verdict in unescape(text) for claim in claims(results))
+
+
+def test_a_claim_without_its_experiments_is_left_out():
+    results = [result for result in made_up(10, 80, 0.02) if result.name in ("curriculum", "budget")]
+    assert [claim.says.split()[1] for claim in claims(results)] == ["temporal"]
