@@ -26,7 +26,7 @@ SHAPES = {"smnist": (784, 1), "pmnist": (784, 1), "scifar": (1024, 3)}
 def noise_for_images(monkeypatch):
     """Images of noise in the shape of the real ones: nothing here depends on what they show."""
 
-    def load(name, *, steps=None, folder=None, train_size=0, test_size=0, device="cpu"):
+    def load(name, *, steps=None, folder=None, train_size=0, test_size=0, shift=0, device="cpu"):
         if name == "adding":
             return load_task(name, steps=steps, train_size=train_size, test_size=test_size, device=device)
         draws = torch.Generator().manual_seed(TASKS.index(name))
@@ -34,7 +34,7 @@ def noise_for_images(monkeypatch):
             (torch.randint(256, (size, *SHAPES[name]), generator=draws, dtype=torch.uint8), torch.arange(size) % 10)
             for size in (train_size, test_size)
         ]
-        return PixelTask(name, *splits, device=device)
+        return PixelTask(name, *splits, shift=shift, device=device)
 
     load_task = build.load_task
     monkeypatch.setattr(build, "load_task", load)

@@ -97,6 +97,7 @@ def train(
     ] = None,
     train_size: Annotated[int | None, Opt("Use only this many training sequences.", LENGTH)] = None,
     test_size: Annotated[int | None, Opt("Use only this many test sequences.", LENGTH)] = None,
+    shift: Annotated[int | None, Opt("Images: move each by up to so many pixels, anew in every epoch.", LENGTH)] = None,
     seed: Annotated[int | None, Opt("Seed of the weights, the gates and the order of the data.", LENGTH)] = None,
     seeds: Annotated[
         int | None, Opt("Train so many networks together, with seeds counted up from --seed.", LENGTH)

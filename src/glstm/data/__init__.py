@@ -24,19 +24,22 @@ def load_task(
     folder: Path | str | None = None,
     train_size: int | None = None,
     test_size: int | None = None,
+    shift: int = 0,
     device: torch.device | str = "cpu",
 ) -> Task:
-    """The task called `name`. The adding task takes `steps`; the others have the length of their images."""
+    """The task called `name`. The adding task takes `steps`; the others have their images' length, and take `shift`."""
     for size_name, size in (("train_size", train_size), ("test_size", test_size)):
         if size is not None and size < 1:
             raise UserError(f"{size_name} must be at least 1, not {size}")
     if name == "adding":
+        if shift:
+            raise UserError(f"shift moves images, and the adding task has none: leave out shift={shift}")
         given = {"steps": steps, "train_size": train_size, "test_size": test_size}
         return Adding(**{key: value for key, value in given.items() if value is not None}, device=device)
     kinds = {"smnist": SequentialMNIST, "pmnist": PermutedMNIST, "scifar": SequentialCIFAR10}
     if name not in kinds:
         raise UserError(f"there is no task {name!r}; the tasks are {', '.join(TASKS)}")
-    task = kinds[name](folder, train_size=train_size, test_size=test_size, device=device)
+    task = kinds[name](folder, train_size=train_size, test_size=test_size, shift=shift, device=device)
     if steps is not None and steps != task.steps:
         raise UserError(f"{name} has {task.steps} steps, one a pixel; steps={steps} fits only the adding task")
     return task

@@ -107,6 +107,8 @@ class SequentialMNIST(PixelTask):
 class PermutedMNIST(PixelTask):
     """The same pixels in one fixed random order: neighbours are far apart, and memory must be long."""
 
+    in_order = False
+
     def __init__(self, folder: Path | str | None = None, **options: Any):
         order = permutation()
         splits = {split: (images[:, order], labels) for split, (images, labels) in load(folder).items()}

@@ -20,7 +20,10 @@ class Store:
         self.path = Path(path)
 
     def folder(self, recipe: Recipe) -> RunFolder:
-        digest = hashlib.sha256(json.dumps(recipe.as_dict(), sort_keys=True).encode()).hexdigest()[:12]
+        """Named by what the recipe says other than by default: it keeps its name when recipes learn something new."""
+        usual = Recipe(recipe.task).as_dict()
+        said = {name: value for name, value in recipe.as_dict().items() if value != usual[name]}
+        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
         return RunFolder(self.path / f"{recipe.task}-{recipe.cell}-{recipe.units}-seed{recipe.seed}-{digest}")
 
     def summary(self, recipe: Recipe) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ def available_device(name: str) -> str:
 
 def build_task(recipe: Recipe, folder: Path | str | None = None, device: torch.device | str = "cpu") -> Task:
     sizes = {"train_size": recipe.train_size, "test_size": recipe.test_size}
-    return load_task(recipe.task, steps=recipe.steps, folder=folder, device=device, **sizes)
+    return load_task(recipe.task, steps=recipe.steps, folder=folder, shift=recipe.shift, device=device, **sizes)
 
 
 def build_model(recipe: Recipe, inputs: int, outputs: int) -> SequenceModel:

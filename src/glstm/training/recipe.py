@@ -20,7 +20,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 
 # What networks that train together have in common; everything else in a recipe may differ between them.
 SHARED = (
-    "task", "steps", "train_size", "test_size", "units", "layers", "head", "candidate", "optimizer", "batch",
+    "task", "steps", "train_size", "test_size", "shift", "units", "layers", "head", "candidate", "optimizer", "batch",
     "segment", "epochs",
 )  # fmt: skip
 
@@ -31,6 +31,7 @@ class Recipe:
     steps: int | None = None  # None: the task's own length
     train_size: int | None = None  # None: all there is
     test_size: int | None = None
+    shift: int = 0  # pixels by which a training image may move, anew in every epoch
 
     cell: str = "glstm"
     units: int = 110
@@ -90,7 +91,7 @@ class Recipe:
         for name in ("units", "layers", "batch", "segment", "epochs", "steps", "train_size", "test_size"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
-        for name in ("gate_lr", "clip", "budget", "budget_epochs", "open_epochs"):
+        for name in ("shift", "gate_lr", "clip", "budget", "budget_epochs", "open_epochs"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.budget_epochs > self.epochs:

@@ -1,0 +1,74 @@
+"""Images that move a little in every epoch."""
+
+import pytest
+import torch
+
+from glstm.data import load_task
+from glstm.data.images import PixelTask
+from glstm.errors import UserError
+
+SIDE, COUNT = 5, 40
+
+
+def task(shift: int, channels: int = 2) -> PixelTask:
+    draws = torch.Generator().manual_seed(0)
+    images = torch.randint(1, 256, (COUNT, SIDE * SIDE, channels), generator=draws, dtype=torch.uint8)
+    return PixelTask("smnist", (images, torch.arange(COUNT) % 10), (images[:4], torch.arange(4)), shift=shift)
+
+
+def test_images_move_as_a_whole_and_black_comes_in():
+    still, moving = task(0), task(2)
+    order, moves = moving.stage(3, 1)
+    assert torch.equal(order, still.stage(3, 1)[0])  # the same order, moved or not
+    x, y = moving.cut((order, moves), slice(0, COUNT))
+    plain, labels = still.cut((order,), slice(0, COUNT))
+    assert torch.equal(y, labels)
+    grid = plain.view(SIDE, SIDE, COUNT, 2)
+    for sample in range(COUNT):
+        down, right = moves[sample].tolist()
+        expected = torch.zeros(SIDE, SIDE, 2)
+        for row in range(SIDE):
+            for column in range(SIDE):
+                if 0 <= row + down < SIDE and 0 <= column + right < SIDE:
+                    expected[row, column] = grid[row + down, column + right, sample]
+        assert torch.equal(x[:, sample].view(SIDE, SIDE, 2), expected)
+    assert set(moves.flatten().tolist()) == {-2, -1, 0, 1, 2}
+
+
+def test_moves_depend_on_seed_and_epoch_alone():
+    moving = task(1)
+    moves = {(seed, epoch): moving.stage(seed, epoch)[1] for seed in (0, 1) for epoch in (1, 2)}
+    assert torch.equal(moves[0, 1], task(1).stage(0, 1)[1])
+    assert not torch.equal(moves[0, 1], moves[0, 2])
+    assert not torch.equal(moves[0, 1], moves[1, 1])
+
+
+def test_stages_of_several_networks_are_cut_together():
+    moving = task(1)
+    stages = [moving.stage(seed, 1) for seed in (0, 1, 2)]
+    together = tuple(torch.stack(parts) for parts in zip(*stages))
+    for wanted in (slice(4, 9), torch.arange(4, 9)):
+        x, y = moving.cut(together, wanted)
+        assert x.shape == (3, SIDE * SIDE, 5, 2)
+        for number, stage in enumerate(stages):
+            own_x, own_y = moving.cut(stage, wanted)
+            assert torch.equal(x[number], own_x)
+            assert torch.equal(y[number], own_y)
+
+
+def test_test_images_stay_where_they_are():
+    assert torch.equal(task(2).test_samples(slice(0, 4))[0], task(0).test_samples(slice(0, 4))[0])
+
+
+def test_what_cannot_move_is_refused():
+    with pytest.raises(UserError, match="by at least one pixel and less than their side, 5 here"):
+        task(5)
+    with pytest.raises(UserError, match="the adding task has none"):
+        load_task("adding", shift=1)
+    pixels = torch.zeros(2, 25, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
+
+    class Shuffled(PixelTask):
+        in_order = False
+
+    with pytest.raises(UserError, match="whose pixels are read in order"):
+        Shuffled("pmnist", pixels, pixels, shift=1)
