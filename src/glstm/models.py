@@ -1,5 +1,7 @@
 """A recurrent layer and a head that reads its final state: the networks of the paper."""
 
+from pathlib import Path
+
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
@@ -18,6 +20,19 @@ class SequenceModel(nn.Module):
     def forward(self, x: Tensor, times: Tensor | None = None) -> Tensor:
         _, (h_n, _) = self.layer(x, times=times, sequence=False)
         return self.head(side_by_side(list(h_n[-self.layer.num_directions :])))
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write `model.safetensors` and `config.json` into a folder, from which `from_pretrained` makes it again."""
+        from glstm.pretrained import save_pretrained
+
+        save_pretrained(self, folder)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str) -> "SequenceModel":
+        """The network in a folder that `save_pretrained` or `glstm train` wrote, in evaluation mode."""
+        from glstm.pretrained import from_pretrained
+
+        return from_pretrained(folder)
 
 
 class DropConnect(nn.Linear):

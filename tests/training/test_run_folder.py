@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from glstm.errors import UserError
+from glstm.models import SequenceModel
+from glstm.pretrained import save_values
 from glstm.training.build import build_model, build_task
-from glstm.training.checkpoint import load_checkpoint, read_extra, save_checkpoint, save_model
+from glstm.training.checkpoint import load_checkpoint, read_extra, save_checkpoint
 from glstm.training.evaluate import cost, error_sums, sums_of, threshold_at
 from glstm.training.recipe import Recipe
 from glstm.training.run import RunFolder, runs_in
@@ -18,16 +20,19 @@ RECIPE = Recipe("adding", steps=30, units=8, mu=(1.0, 30.0), sigma=5.0, test_siz
 @pytest.fixture
 def folder(tmp_path) -> RunFolder:
     run = RunFolder(tmp_path / "run")
-    run.create(RECIPE, build_task(RECIPE), {"device": "cpu"})
-    save_model(run.model, build_model(RECIPE, 2, 1))
+    model = build_model(RECIPE, 2, 1)
+    run.create(RECIPE, build_task(RECIPE), model, {"device": "cpu"})
+    save_values(run.model, model)
     return run
 
 
 def test_a_model_folder_loads_the_network_it_describes(folder):
     torch.manual_seed(5)
     model = build_model(RECIPE, 2, 1)
-    save_model(folder.model, model)
+    save_values(folder.model, model)
     loaded = folder.load_model()
+    again = SequenceModel.from_pretrained(folder.path)  # a run folder is a model folder
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
     assert not loaded.training
     x = torch.randn(30, 4, 2)
     assert torch.equal(loaded(x), model.eval()(x))
@@ -38,7 +43,7 @@ def test_a_model_folder_loads_the_network_it_describes(folder):
 def test_a_used_folder_is_left_alone(folder):
     before = folder.config.read_bytes()
     with pytest.raises(UserError, match="already holds a run: go on with it by --resume"):
-        folder.create(RECIPE.changed(units=9), build_task(RECIPE), {})
+        folder.create(RECIPE.changed(units=9), build_task(RECIPE), build_model(RECIPE, 2, 1), {})
     assert folder.config.read_bytes() == before
 
 
@@ -68,7 +73,7 @@ def test_a_broken_or_foreign_network_file_is_said_so(folder):
     folder.model.unlink()
     with pytest.raises(UserError, match=r"there is no model\.safetensors in"):
         folder.load_model()
-    save_model(folder.model, build_model(RECIPE.changed(units=9), 2, 1))
+    save_values(folder.model, build_model(RECIPE.changed(units=9), 2, 1))
     with pytest.raises(UserError, match=r"does not fit the network that config\.json beside it describes"):
         folder.load_model()
 
@@ -95,7 +100,7 @@ def test_a_model_file_is_no_checkpoint(folder):
 def test_runs_are_found_in_a_folder_of_folders(folder, tmp_path):
     for seed in (10, 9):
         run = RunFolder(tmp_path / "many" / f"seed{seed}")
-        run.create(RECIPE.changed(seed=seed), build_task(RECIPE), {})
+        run.create(RECIPE.changed(seed=seed), build_task(RECIPE), build_model(RECIPE, 2, 1), {})
     (tmp_path / "many" / "notes").mkdir()
     assert [run.path.name for run in runs_in(tmp_path / "many")] == ["seed9", "seed10"]
     assert [run.path for run in runs_in(folder.path)] == [folder.path]

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.models import SequenceModel
+from glstm.pretrained import save_values
 from glstm.training.build import build_task
-from glstm.training.checkpoint import load_checkpoint, save_checkpoint, save_model
+from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
 from glstm.training.population import Population
@@ -99,7 +100,7 @@ class Trainer:
             for run in self.runs:
                 run.folder.require_unused()
             for run in self.runs:
-                run.folder.create(run.recipe, self.task, where)
+                run.folder.create(run.recipe, self.task, run.model, where)
         self._save()
 
     def resume(self) -> None:
@@ -267,7 +268,7 @@ class Trainer:
             }
             extra = {"sums": sums[row], "gates_before": run.gates_before}
             save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
-            save_model(run.folder.model, run.model)
+            save_values(run.folder.model, run.model)
             run.folder.write_metrics(run.history, run.losses)
         self.saved_at = time.monotonic()
         self.save_gap = max(SAVE_GAP, SAVE_SHARE * (self.saved_at - began))

@@ -24,9 +24,9 @@ from glstm.data import Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.models import SequenceModel
+from glstm.pretrained import describe, load_values
 from glstm.storage import write_atomically, write_json
 from glstm.training.build import build_model
-from glstm.training.checkpoint import load_model
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
 from glstm.training.recipe import Recipe
@@ -41,7 +41,7 @@ class RunFolder:
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.model = self.path / "model.safetensors"
 
-    def create(self, recipe: Recipe, task: Task, where: dict[str, object]) -> None:
+    def create(self, recipe: Recipe, task: Task, model: SequenceModel, where: dict[str, object]) -> None:
         """Start a new run here; a folder that holds one already is left alone."""
         self.require_unused()
         for name, value in task.artifacts().items():
@@ -49,7 +49,7 @@ class RunFolder:
         software = {"glstm": glstm.__version__, "torch": torch.__version__, "python": platform.python_version()}
         shape = {"steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
         config = {"format": FORMAT, "recipe": recipe.as_dict(), "shape": shape, "where": where, "software": software}
-        write_json(self.config, config)
+        write_json(self.config, {**config, "model": describe(model)})
 
     def require_unused(self) -> None:
         """Nothing may be here, nor in a folder below or above: a folder holds one run, or the folders of several."""
@@ -87,7 +87,7 @@ class RunFolder:
         model = build_model(self.recipe(), config["shape"]["inputs"], config["shape"]["outputs"])
         if self.where().get("precision") == "64-true":
             model = model.double()
-        load_model(self.model, model)
+        load_values(self.model, model)
         return model.eval()
 
     def write_metrics(self, history: list[EpochRow], losses: list[LossRow]) -> None:

@@ -1,0 +1,127 @@
+"""Model folders: what is saved is what is loaded, and no file can do more than not fit."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import glstm
+from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, SequenceModel
+from glstm.errors import UserError
+from glstm.models import deep_head
+
+HEAD = nn.Sequential(nn.Dropout(0.3), nn.Linear(6, 2))
+MODELS = {
+    "g-LSTM": lambda: SequenceModel(GLSTM(2, 5, 2, threshold=0.02, candidate="sigmoid"), nn.Linear(5, 3)),
+    "both directions": lambda: SequenceModel(GLSTM(2, 5, bidirectional=True, bias=False), nn.Linear(10, 3, bias=False)),
+    "Phased LSTM": lambda: SequenceModel(PLSTM(1, 4, alpha=0.2, batch_first=True), deep_head(4, 10, width=6)),
+    "LSTM": lambda: SequenceModel(LSTM(1, 4), nn.Sequential(nn.Linear(4, 2))),
+    "clocks": lambda: SequenceModel(GatedLSTM(1, 6, gate=Clockwork((1, 3))), HEAD),
+    "float64": lambda: SequenceModel(GLSTM(1, 4), nn.Linear(4, 1)).double(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_is_saved_is_what_is_loaded(kind, tmp_path):
+    model = MODELS[kind]().eval()
+    model.save_pretrained(tmp_path / "model")
+    before = torch.random.get_rng_state()
+    loaded = SequenceModel.from_pretrained(tmp_path / "model")
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not loaded.training
+    assert type(loaded.layer) is type(model.layer)
+    assert repr(loaded.head) == repr(model.head)
+    x = torch.rand(9, 3, model.layer.input_size, dtype=next(model.parameters()).dtype)
+    x = x.transpose(0, 1) if model.layer.batch_first else x
+    with torch.no_grad():
+        assert torch.equal(loaded(x), model(x))
+    for train in (True, False):
+        assert torch.equal(loaded.train(train).layer.openness(9), model.train(train).layer.openness(9))
+
+
+def test_gates_and_heads_of_ones_own_are_refused(tmp_path):
+    class Odd(glstm.Gate):
+        def openness(self, times, unit, training):
+            return torch.ones_like(times).unsqueeze(-1)
+
+    with pytest.raises(UserError, match="a gate of the kind Odd cannot be described"):
+        SequenceModel(GatedLSTM(1, 3, gate=Odd()), nn.Linear(3, 1)).save_pretrained(tmp_path / "odd")
+    with pytest.raises(UserError, match="this one has a Tanh"):
+        SequenceModel(GLSTM(1, 3), nn.Sequential(nn.Linear(3, 1), nn.Tanh())).save_pretrained(tmp_path / "odd")
+    assert not (tmp_path / "odd" / "config.json").exists()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    MODELS["g-LSTM"]().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def changed(folder, change):
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: c.update(format=7), "does not describe a model of this version"),
+        (lambda c: c.pop("model"), "does not describe a model of this version"),
+        (lambda c: c["model"].pop("layer"), "describes no network that can be built: KeyError"),
+        (lambda c: c["model"]["layer"].update(gate="Gate"), "describes no network"),
+        (lambda c: c["model"]["layer"].update(hidden_size=-3), "describes no network"),
+        (lambda c: c["model"]["layer"].update(hidden_size=10**9), "describes no network"),
+        (lambda c: c["model"]["layer"].update(hidden_size="os.system('true')"), "describes no network"),
+        (lambda c: c["model"]["layer"].update(surprise=1), "describes no network"),
+        (lambda c: c["model"].update(dtype="load"), "describes no network"),
+        (lambda c: c["model"]["head"].update(parts=[{"kind": "Bomb"}]), "describes no network"),
+        (lambda c: c["model"]["head"].update(parts=[]), "describes no network"),
+        (lambda c: c["model"]["layer"].update(hidden_size=6), "does not fit the network that config.json"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_named(folder, change, says):
+    changed(folder, change)
+    with pytest.raises(UserError, match=says):
+        SequenceModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", "[" * 100_000])
+def test_a_broken_config_is_named(folder, text):
+    (folder / "config.json").write_bytes(text.encode("latin1"))
+    with pytest.raises(UserError, match=r"config.json (cannot be read|holds no description)"):
+        SequenceModel.from_pretrained(folder)
+
+
+class Bomb:
+    def __reduce__(self):
+        return print, ("a file ran code",)
+
+
+def test_broken_and_hostile_weights_are_named_and_run_nothing(folder, capsys):
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    for content in (b"", whole[:-1], whole[:50], b"\xff" * 8 + whole[8:], pickle.dumps(Bomb()), whole[:8] + b"{}" * 90):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="cannot be read as safetensors"):
+            SequenceModel.from_pretrained(folder)
+    assert capsys.readouterr().out == ""
+    save_file({"layer.weight_hh_l0": torch.zeros(3)}, path)
+    with pytest.raises(UserError, match="does not fit the network"):
+        SequenceModel.from_pretrained(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=r"there is no model.safetensors in"):
+        SequenceModel.from_pretrained(folder)
+    with pytest.raises(UserError, match=r"is not a model folder: there is no config.json"):
+        SequenceModel.from_pretrained(folder / "elsewhere")
+
+
+def test_a_fresh_process_loads_it(folder):
+    code = f"from glstm import SequenceModel; print(SequenceModel.from_pretrained({str(folder)!r}).layer.hidden_size)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "5\n"
