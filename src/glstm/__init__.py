@@ -19,6 +19,8 @@ from glstm.layers import gate_parameters as gate_parameters
 from glstm.layers import weight_parameters as weight_parameters
 from glstm.models import SequenceModel as SequenceModel
 from glstm.rnn import GRNN as GRNN
+from glstm.runtime import Runtime as Runtime
+from glstm.runtime import deploy as deploy
 from glstm.streaming import stream as stream
 from glstm.training.budget import budget as budget
 from glstm.training.curriculum import TemporalCurriculum as TemporalCurriculum

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, evaluate, report, reproduce, train
+from glstm.cli import bench, data, demo, deploy, evaluate, export, report, reproduce, train
 from glstm.errors import UserError
 
 # Threads that wait for each other give way soon: left to themselves they spin, and two programs on the same cores slow
@@ -44,9 +44,10 @@ def prose(function: Callable) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
 
 
-for verb in (train.train, evaluate.evaluate, reproduce.reproduce, report.report, demo.demo):
+for verb in (train.train, evaluate.evaluate, deploy.deploy, reproduce.reproduce, report.report, demo.demo):
     app.command(verb.__name__, help=prose(verb))(verb)
 app.add_typer(data.app, name="data")
+app.add_typer(export.app, name="export")
 app.add_typer(bench.app, name="bench")
 
 

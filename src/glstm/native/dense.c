@@ -148,6 +148,6 @@ void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samp
   for (int s = 0; s < samples; s++) {
     size_t row = (size_t)(first + s) * H + from;
     memcpy(l->h_n + row, z + (size_t)s * stride + 1 + D + from, sizeof(float) * own);
-    memcpy(l->c_n + row, c + (size_t)s * Hp + from, sizeof(float) * own);
+    if (l->c_n) memcpy(l->c_n + row, c + (size_t)s * Hp + from, sizeof(float) * own);
   }
 }

@@ -13,7 +13,7 @@ typedef struct {
   int32_t unused;
   const float *x, *w_ih, *w_hh, *b; /* (T,B,D) (4H,D) (4H,H) (4H) or NULL */
   const float *k, *h0, *c0;         /* (T,H) or (T,B,H), (B,H), (B,H) */
-  float *h, *h_n, *c_n, *c;         /* (T,B,H) or NULL, (B,H), (B,H), (T,B,H) or NULL */
+  float *h, *h_n, *c_n, *c;         /* (T,B,H) or NULL, (B,H), (B,H) or NULL, (T,B,H) or NULL */
   float *tape;                      /* what backward needs, at a multiple of 64 bytes; or NULL */
 } Layer;
 

@@ -10,10 +10,12 @@
 typedef struct {
   const Layer *l;
   int capacity;
+  int reach; /* frozen units from here on have h = 0: where units open in order, half of them on average */
   float *frozen_h, *c_of; /* (H): h of frozen units, 0 for open ones; c of frozen units */
   float *h, *c, *base;    /* (capacity) (capacity) (4, capacity) */
   float *h_before;        /* (capacity), while a step is under way */
-  float *w, *w_x;         /* (capacity, 4, capacity) and (D, 4, capacity): from slot, or input, to slots */
+  float *w, *w_x;         /* (capacity, 4, capacity) and (D, 4, capacity): from slot, or input, to slots; of logistic
+                             gates a half, as in base */
 } Seats;
 
 /* Steps during which the same units sit: all arrays begin at the first of them. */

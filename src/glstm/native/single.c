@@ -37,6 +37,8 @@ static Seats make_seats(const Layer *l, int capacity, int sample, float *space, 
   memset(space, 0, sizeof(float) * space_size);
   memcpy(n.frozen_h, l->h0 + (size_t)sample * H, sizeof(float) * H);
   memcpy(n.c_of, l->c0 + (size_t)sample * H, sizeof(float) * H);
+  for (int u = 0; u < H; u++)
+    if (n.frozen_h[u] != 0) n.reach = u + 1;
   return n;
 }
 
@@ -51,21 +53,25 @@ static const float last_lanes[2 * VL] = {
 #endif
 };
 
+/* A gate's sum is halved where its logistic function is made of tanh(sum / 2): in the weights, where it costs no step
+   anything. */
+static inline float halved(const Layer *l, int g) { return g != 2 || l->logistic ? 0.5f : 1.0f; }
+
 /* What the frozen units and the bias contribute to the unit in a slot: four rows of weights times frozen_h. */
 static void sum_afresh(Seats *n, int slot, int j) {
-  int H = n->l->hidden, u = 0;
+  int H = n->l->hidden, reach = n->reach, u = 0;
   size_t size = (size_t)H * H;
   const float *w = n->l->w_hh + (size_t)j * H, *b = n->l->b;
   vf a0 = splat(0), a1 = splat(0), a2 = splat(0), a3 = splat(0);
-  for (; u + VL <= H; u += VL) {
+  for (; u < reach && u + VL <= H; u += VL) {
     vf h = load(n->frozen_h + u);
     a0 += h * load(w + u), a1 += h * load(w + size + u), a2 += h * load(w + 2 * size + u), a3 += h * load(w + 3 * size + u);
   }
-  if (u < H && H >= VL) { /* the last units in a vector that reaches back to units already counted: those times 0 */
+  if (u < reach && H >= VL) { /* the last units in a vector that reaches back to units already counted: those times 0 */
     vf h = load(n->frozen_h + H - VL) * load(last_lanes + H - u);
     w += H - VL;
     a0 += h * load(w), a1 += h * load(w + size), a2 += h * load(w + 2 * size), a3 += h * load(w + 3 * size);
-  } else if (u < H) {
+  } else if (u < reach) {
     float rest[5][VL] = {{0}};
     for (int g = 0; g < 4; g++) memcpy(rest[g], w + g * size, sizeof(float) * H);
     memcpy(rest[4], n->frozen_h, sizeof(float) * H);
@@ -73,7 +79,7 @@ static void sum_afresh(Seats *n, int slot, int j) {
     a0 += h * load(rest[0]), a1 += h * load(rest[1]), a2 += h * load(rest[2]), a3 += h * load(rest[3]);
   }
   float sums[4] = {sum_lanes(a0), sum_lanes(a1), sum_lanes(a2), sum_lanes(a3)};
-  for (int g = 0; g < 4; g++) n->base[g * n->capacity + slot] = sums[g] + (b ? b[g * H + j] : 0);
+  for (int g = 0; g < 4; g++) n->base[g * n->capacity + slot] = halved(n->l, g) * (sums[g] + (b ? b[g * H + j] : 0));
 }
 
 static void get_up(Seats *n, int slot, int u) {
@@ -81,6 +87,7 @@ static void get_up(Seats *n, int slot, int u) {
   const float *w = n->w + (size_t)slot * 4 * n->capacity;
   for (int at = 0; at < 4 * n->capacity; at += VL) store(n->base + at, load(n->base + at) + h * load(w + at));
   n->frozen_h[u] = n->h[slot], n->c_of[u] = n->c[slot];
+  if (n->reach <= u) n->reach = u + 1;
 }
 
 /* The weights between unit j, in its slot, and others in theirs. */
@@ -88,8 +95,11 @@ static void connect(Seats *n, int slot, int j, const int32_t *slots, const int32
   int H = n->l->hidden, cap = n->capacity;
   for (int g = 0; g < 4; g++) {
     const float *to_j = n->l->w_hh + ((size_t)g * H + j) * H, *from_j = n->l->w_hh + (size_t)g * H * H + j;
-    float *in = n->w + (size_t)g * cap + slot, *out = n->w + ((size_t)slot * 4 + g) * cap;
-    for (int i = 0; i < others; i++) in[(size_t)slots[i] * 4 * cap] = to_j[units[i]], out[slots[i]] = from_j[(size_t)units[i] * H];
+    float *in = n->w + (size_t)g * cap + slot, *out = n->w + ((size_t)slot * 4 + g) * cap, share = halved(n->l, g);
+    for (int i = 0; i < others; i++) {
+      in[(size_t)slots[i] * 4 * cap] = share * to_j[units[i]];
+      out[slots[i]] = share * from_j[(size_t)units[i] * H];
+    }
   }
 }
 
@@ -103,7 +113,8 @@ static void prepare(Seats *n, const Schedule *plan, int span) {
     int j = plan->arriving[q], slot = plan->arriving_slots[q];
     sum_afresh(n, slot, j);
     for (int g = 0; g < 4; g++)
-      for (int d = 0; d < D; d++) n->w_x[((size_t)d * 4 + g) * cap + slot] = l->w_ih[((size_t)g * H + j) * D + d];
+      for (int d = 0; d < D; d++)
+        n->w_x[((size_t)d * 4 + g) * cap + slot] = halved(l, g) * l->w_ih[((size_t)g * H + j) * D + d];
     int seated = span > 1 ? plan->offset[span - 2] : 0, came = plan->arriving_offset[span ? span - 1 : 0];
     if (span > 1) connect(n, slot, j, plan->slots + seated, plan->units + seated, plan->offset[span - 1] - seated);
     connect(n, slot, j, plan->arriving_slots + came, plan->arriving + came, plan->arriving_offset[span + 1] - came);
@@ -151,5 +162,5 @@ void NAME(single_forward)(const Layer *l, const Schedule *plan, int sample, floa
   }
   for (int q = plan->offset[spans - 1]; q < plan->offset[spans]; q++) get_up(&n, plan->slots[q], plan->units[q]);
   memcpy(l->h_n + (size_t)sample * H, n.frozen_h, sizeof(float) * H);
-  memcpy(l->c_n + (size_t)sample * H, n.c_of, sizeof(float) * H);
+  if (l->c_n) memcpy(l->c_n + (size_t)sample * H, n.c_of, sizeof(float) * H);
 }

@@ -4,12 +4,12 @@
 #include "seats.h"
 
 typedef struct {
-  vf i, f, g, o;
+  Quotient i, f, g, o; /* undivided: two quotients multiplied take one division, and a step waits for each */
 } Gates;
 
 INLINE vf value_in(const float *h, const vf *h_vector, int slot) { return h ? splat(h[slot]) : pick(*h_vector, slot); }
 
-/* The four sums of one vector of slots, from `at` on, and their nonlinear functions. h: of all slots, in memory; or,
+/* The four sums of one vector of slots, from `at` on, halved or not, and their nonlinear functions. h: of all slots, in memory; or,
    where everybody sits in one vector, NULL and that vector. */
 INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const float *h, const vf *h_vector, int at) {
   int cap = n->capacity, q = 0;
@@ -32,16 +32,16 @@ INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const fl
     vf p = value_in(h, h_vector, s->slots[q]);
     a0 += p * load(w), a1 += p * load(w + cap), a2 += p * load(w + 2 * cap), a3 += p * load(w + 3 * cap);
   }
-  vf g = n->l->logistic ? sigmoid(a2 + b2) : tanh_(a2 + b2);
-  return (Gates){sigmoid(a0 + b0), sigmoid(a1 + b1), g, sigmoid(a3 + b3)};
+  Quotient g = n->l->logistic ? soon_sigmoid(a2 + b2) : soon_tanh(a2 + b2);
+  return (Gates){soon_sigmoid(a0 + b0), soon_sigmoid(a1 + b1), g, soon_sigmoid(a3 + b3)};
 }
 
 /* An empty slot has k = 0 and nobody reads it: no need to keep its old value bit for bit, as `mix` would. */
 INLINE void mix_in(Gates gates, vf k, vf *h, vf *c) {
   vf kept_h = (1.0f - k) * *h, kept_c = (1.0f - k) * *c;
-  vf c_new = gates.f * *c + gates.i * gates.g;
-  Quotient squashed = tanh_parts(c_new);
-  *h = k * gates.o * squashed.above / squashed.below + kept_h;
+  vf c_new = gates.f.above * *c / gates.f.below + gates.i.above * gates.g.above / (gates.i.below * gates.g.below);
+  Quotient squashed = soon_tanh(c_new);
+  *h = k * gates.o.above * squashed.above / (gates.o.below * squashed.below) + kept_h;
   *c = k * c_new + kept_c;
 }
 

@@ -169,6 +169,6 @@ void NAME(sparse_forward)(const Layer *l, const Schedule *plan, int first, int s
     before = units, were_open = open;
   }
   scatter(l->h_n + (size_t)first * H, n.h, H, samples, n.width);
-  scatter(l->c_n + (size_t)first * H, n.c, H, samples, n.width);
+  if (l->c_n) scatter(l->c_n + (size_t)first * H, n.c, H, samples, n.width);
   if (tape) memcpy(tape, n.h, sizeof(float) * H * n.width); /* backward starts from it */
 }

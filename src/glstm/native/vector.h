@@ -124,4 +124,22 @@ INLINE vf tanh_(vf x) {
   return t.above / t.below;
 }
 
+/* The same functions for who waits for nothing else: a quotient of polynomials, fitted to tanh on [-9, 9] with a relative
+   error of 2e-8, is there half as many cycles after its argument. As float32 rounds it, 4e-7; the sigmoid is as close in
+   absolute terms only. */
+INLINE vf polynomial(vf y, vf y2, float c1, float c2, float c3, float c4) {
+  return ((c3 * y + c2) + c4 * y2) * y2 + (c1 * y + 1.0f);
+}
+
+INLINE Quotient soon_tanh(vf x) {
+  vf z = clamp(x, -9.0f, 9.0f), y = z * z, y2 = y * y;
+  vf above = z * polynomial(y, y2, 1.3381039e-1f, 3.4956033e-3f, 2.0609303e-5f, 1.3354914e-8f);
+  return (Quotient){above, polynomial(y, y2, 4.6714354e-1f, 2.5877042e-2f, 3.2856586e-4f, 7.776673e-7f)};
+}
+
+INLINE Quotient soon_sigmoid(vf half_x) {
+  Quotient t = soon_tanh(half_x);
+  return (Quotient){t.below + t.above, t.below + t.below};
+}
+
 #endif

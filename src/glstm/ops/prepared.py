@@ -38,6 +38,7 @@ class Prepared:
         self.shape = torch.Size(shape)
         self.output_shape = (steps, batch, hidden)
         self.zeros = torch.zeros(1, batch, hidden, dtype=torch.float32, device="cpu")
+        self.no_h, self.zeros_at = self.zeros[0], self.zeros.data_ptr()
         self.places = [_place(tensor) for tensor in tensors]
         pointers = [tensor.data_ptr() for tensor in tensors]
         weights, gate = pointers[: len(tensors) - len(gate_then)], pointers[len(tensors) - len(gate_then) :]
@@ -86,6 +87,14 @@ class Prepared:
             return None
         cpu.require_memory(failed)
         return h, h_n, c_n
+
+    def final_h(self, x: Tensor) -> Tensor:
+        """From the zero state, h (B, H) after the last step. For a network whose values never change: nothing is looked
+        at, not even x, which must be plain and of the shape prepared for."""
+        h_n, zeros = torch.empty_like(self.no_h), self.zeros_at
+        threads = torch.get_num_threads()
+        cpu.require_memory(self.call(self.reference, threads, x.data_ptr(), zeros, zeros, None, h_n.data_ptr(), None))
+        return h_n
 
 
 def _plain(tensor: Tensor) -> bool:

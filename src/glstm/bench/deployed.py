@@ -1,0 +1,62 @@
+"""A deployed network beside torch's LSTM and ONNX Runtime's of the size it had, one sequence at a time."""
+
+import ctypes
+
+import torch
+from torch import Tensor, nn
+
+from glstm.bench.peers import onnx_lstm, onnx_session
+from glstm.bench.race import Call, race
+from glstm.errors import UserError
+from glstm.models import SequenceModel
+from glstm.runtime import Runtime
+
+
+def times(model: SequenceModel, runtime: Runtime, x: Tensor, seconds: float, threads=(1, 2)) -> dict[str, float]:
+    """Seconds that one sequence x (T, 1, D) takes each; ours first. ONNX Runtime only where it is installed."""
+    layer = model.layer
+    lstm = nn.LSTM(layer.input_size, layer.hidden_size, layer.num_layers).eval()
+    x = x.contiguous()
+    stream = runtime.stream()
+    samples = [sample.tolist() if layer.input_size > 1 else float(sample) for sample in x[:, 0]]
+    place, steps = ctypes.c_void_p(x.data_ptr()), len(x)
+
+    def whole(threads: int) -> Call:
+        return lambda: runtime(x)
+
+    def streamed(threads: int) -> Call:
+        def call() -> None:
+            stream.reset()
+            for sample in samples:
+                stream.step(sample)
+
+        return call
+
+    def in_c(threads: int) -> Call:
+        def call() -> None:
+            stream.reset()
+            stream.network.library.glstm_stream_run(stream._pointer, place, steps)
+
+        return call
+
+    def torchs(threads: int) -> Call:
+        def call() -> None:
+            with torch.no_grad():
+                lstm(x)
+
+        return call
+
+    contenders = {"glstm, whole": whole, "glstm, stream in C": in_c, "glstm, stream from Python": streamed}
+    contenders["torch.nn.LSTM"] = torchs
+    if layer.num_layers == 1:
+        try:
+            graph = onnx_lstm(lstm)
+
+            def onnx(threads: int) -> Call:
+                session, array = onnx_session(graph, threads), x.numpy()
+                return lambda: session.run(None, {"x": array})
+
+            contenders["ONNX Runtime's LSTM"] = onnx
+        except UserError:
+            pass
+    return {name: timing.seconds for name, timing in race(contenders, threads, seconds).items()}

@@ -1,0 +1,123 @@
+"""`glstm deploy`: what a trained network costs in use, and how far it can be closed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from glstm.cli.train import require_folder
+from glstm.errors import UserError
+
+HELD_OUT = 5000  # training sequences on which a threshold is chosen
+
+
+def deploy(
+    run: Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)],
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),
+    ] = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead: the largest threshold that costs at most so much error, in points of a percentage, or in "
+            "the task's own metric. Chosen on training data; the test set is looked at once, at the end.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="To measure each contender for.")] = 1.0,
+    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+) -> None:
+    """Fix which unit works when, and say what that brings: units, openness, operations, error, time.
+
+    Time is that of one sequence at a time on this machine's CPU, beside torch's LSTM and ONNX Runtime's of the same
+    size, in the same run.
+    """
+    from glstm.bench.deployed import times
+    from glstm.runtime import deploy as make_runtime
+    from glstm.runtime.threshold import CANDIDATES, largest_threshold
+    from glstm.training.build import build_task
+    from glstm.training.evaluate import cost, error_sums, threshold_at
+    from glstm.training.run import RunFolder
+
+    require_folder(data)
+    if threshold is not None and max_error is not None:
+        raise UserError("--threshold says where to close, --max-error finds where: give one of them")
+    if max_error is not None and not max_error >= 0:
+        raise UserError(f"--max-error is how much more error may be, 0 or more, not {max_error}")
+    folder = RunFolder(run)
+    recipe, model = folder.recipe(), folder.load_model()
+    task = build_task(recipe, data or folder.data())
+    folder.check_artifacts(task)
+    console = Console()
+    if max_error is not None:
+        allowed = max_error / 100 if task.as_percent else max_error
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("choosing a threshold", total=len(CANDIDATES) + 1)
+
+            def error_at(value: float) -> float:
+                progress.advance(bar)
+                return _training_error(model, task, value)
+
+            threshold = largest_threshold(error_at, allowed)
+        count = min(HELD_OUT, task.train_size)
+        console.print(f"threshold {threshold:g}, chosen on {count:,} training sequences", highlight=False)
+    elif threshold is None:
+        threshold = recipe.threshold or 0.01
+    if not 0 <= threshold < 1:
+        raise UserError(f"a threshold must be at least 0 and below 1, not {threshold}")
+
+    runtime = make_runtime(model, task.steps, threshold)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("testing", total=2 * task.batch_count("test", 500))
+        errors, prices = [], []
+        for value in (recipe.threshold, threshold):
+            with threshold_at(model.layer, value):
+                _, error = error_sums(model, task, 500, on_batch=lambda: progress.advance(bar))
+                errors.append(float(error) / task.test_size)
+                prices.append(cost(model.layer, task.steps))
+    table = Table("", "as trained", f"deployed at {threshold:g}", title=escape(str(run)))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    units = recipe.units * recipe.layers
+    table.add_row("units", str(units), str(sum(runtime.units)))
+    table.add_row("open", *(f"{100 * price.open_share:.2f} %" for price in prices))
+    table.add_row("operations, plain LSTM", *(_millions(price.lstm_ops) for price in prices))
+    table.add_row("operations, paper's count", *(_millions(price.paper_ops) for price in prices))
+    table.add_row("operations, exact", _millions(prices[0].cached_ops), _millions(runtime.ops))
+    table.add_row(f"{task.metric}, {task.test_size:,} test sequences", *map(task.format_error, errors))
+    memory = runtime.memory
+    table.add_row("constant data, bytes", "", f"{memory.constant:,}")
+    table.add_row("state, bytes", "", f"{memory.state:,}")
+    console.print(table)
+
+    sample, _ = task.test_samples(slice(0, 1))
+    found = times(model, runtime, sample, seconds)
+    ours = found[next(iter(found))]
+    table = Table("one sequence", "microseconds", "a step", "times ours", title="on this machine")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, taken in found.items():
+        table.add_row(name, f"{1e6 * taken:,.1f}", f"{1e6 * taken / task.steps:.3f}", f"{taken / ours:.1f}")
+    console.print(table)
+
+
+def _training_error(model, task, threshold: float) -> float:
+    """On the first batches of training data, in the order of their first epoch."""
+    from glstm.training.evaluate import evaluating, threshold_at
+
+    count = min(HELD_OUT, task.train_size)
+    stage, wrong = task.stage(0, 0), 0.0
+    with evaluating(model), threshold_at(model.layer, threshold):
+        for first in range(0, count, 500):
+            x, y = task.cut(stage, slice(first, min(first + 500, count)))
+            wrong += float(task.errors(model(x), y).sum())
+    return wrong / count
+
+
+def _millions(operations: float) -> str:
+    return f"{operations / 1e6:.3f} M"

@@ -1,0 +1,108 @@
+"""`glstm export`: a trained network as C, or as ONNX."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from glstm.cli.train import require_folder
+from glstm.errors import UserError
+
+app = typer.Typer(no_args_is_help=True, help="A trained network as plain C for a microcontroller, or as ONNX.")
+
+Run = Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)]
+Threshold = Annotated[
+    float | None,
+    typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),
+]
+
+CALIBRATION = 500  # training sequences that int8 scales are chosen on
+SELF_TEST = 3  # sequences in the self-test
+
+
+@app.command("c")
+def export_to_c(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    name: Annotated[str, typer.Option(help="Of the files, and before every name in them.")] = "network",
+    threshold: Threshold = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+) -> None:
+    """One .h and one .c: portable C99, no library, no allocation, state in the caller's struct.
+
+    With -DNAME_MAIN the .c is a program that reads samples from standard input, with -DNAME_TEST one that compares
+    itself with PyTorch on sequences from the test set.
+    """
+    from glstm.runtime import deploy
+    from glstm.runtime.export_c import Vectors, export_c
+    from glstm.runtime.plan import constant_bytes
+    from glstm.runtime.quantize import as_floats, constant_bytes_int8, quantize
+    from glstm.runtime.runtime import Runtime
+    from glstm.training.build import build_task
+    from glstm.training.evaluate import sums_of
+
+    require_folder(data)
+    folder, model, threshold = _load(run, threshold)
+    task = build_task(folder.recipe(), data or folder.data())
+    folder.check_artifacts(task)
+    plan = deploy(model, task.steps, threshold).plan
+    x, _ = task.test_samples(slice(0, SELF_TEST))
+    expected, quantized, console = Runtime(plan, (task.steps,)), None, Console()
+    if int8:
+        calibration, _ = task.cut(task.stage(0, 0), slice(0, min(CALIBRATION, task.train_size)))
+        quantized = quantize(plan, calibration)
+        exact, expected = expected, Runtime(as_floats(plan, quantized), (task.steps,))
+        errors = [float(sums_of(network, task)[1]) / task.test_size for network in (exact, expected)]
+        before, after = map(task.format_error, errors)
+        console.print(
+            f"{task.metric} on the test set: {before} with float32 weights, {after} with int8", highlight=False
+        )
+    vectors = Vectors(x.transpose(0, 1).numpy(), expected(x).numpy(), tolerance=1e-5)
+    files = export_c(plan, out, name, vectors, quantized)
+    size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
+    state = 4 * (1 + sum(3 + layer.numbers for layer in plan.layers))
+    console.print(f"{size:,} bytes of constant data, {state:,} bytes of state", highlight=False)
+    for file in files:
+        console.print(str(file), highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command()
+def onnx(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    name: Annotated[str, typer.Option(help="Of the files: NAME.onnx and NAME-step.onnx.")] = "network",
+    threshold: Threshold = None,
+) -> None:
+    """NAME.onnx for whole sequences of any length and batch, NAME-step.onnx for one step with its state.
+
+    Both are compared with PyTorch in ONNX Runtime before they are written.
+    """
+    try:
+        from glstm.runtime.check_onnx import differences
+        from glstm.runtime.export_onnx import export_step, export_whole
+    except ImportError as error:
+        raise UserError(f"{error.name} is needed to export ONNX: pip install 'glstm[onnx]' brings it") from error
+    from glstm.storage import write_atomically
+
+    _, model, threshold = _load(run, threshold)
+    model.layer.threshold = threshold
+    whole, step = export_whole(model), export_step(model)
+    console = Console()
+    for what, difference in differences(model, whole, step).items():
+        console.print(f"{what}: at most {difference:.1e} from PyTorch", highlight=False)
+    for file, graph in ((f"{name}.onnx", whole), (f"{name}-step.onnx", step)):
+        write_atomically(out / file, graph.SerializeToString())
+        console.print(str(out / file), highlight=False, soft_wrap=True, markup=False)
+
+
+def _load(run: Path, threshold: float | None):
+    """The run's folder, its model and the threshold to use."""
+    from glstm.training.run import RunFolder
+
+    folder = RunFolder(run)
+    threshold = (folder.recipe().threshold or 0.01) if threshold is None else threshold
+    if not 0 <= threshold < 1:
+        raise UserError(f"a threshold must be at least 0 and below 1, not {threshold}")
+    return folder, folder.load_model(), threshold

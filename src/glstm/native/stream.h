@@ -1,0 +1,235 @@
+/* A gated LSTM, one sample at a time, on any machine: C99 that is also C++, no library calls but memcpy and memmove, no
+   allocation, no global state. The engine's streams and every exported model are this text.
+
+   k does not depend on the input, so which unit works when is constant data. The steps fall into spans; where one begins,
+   units leave and arrive, and within it the same units are open. Units are numbered by their first opening, so what a unit
+   ever reads is a prefix of them: those that opened before it closed for good.
+
+   With d_u = h_u - r_u, where r_u is the part of h_u that the others' sums hold already, a step of an open unit j is
+       sums_j + sum over open u of w_ju d_u
+   and everything else a unit has read stays in sums_j. Where a span begins, r_u becomes h_u. */
+#ifndef GLSTM_STREAM_H
+#define GLSTM_STREAM_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "place.h"
+
+#ifdef GLSTM_INT8
+typedef int8_t glstm_weight; /* times the scale of its row */
+#define GLSTM_SCALED(sum, scale) ((scale) * (sum))
+#else
+typedef float glstm_weight;
+#define GLSTM_SCALED(sum, scale) (sum)
+#endif
+
+#ifndef GLSTM_COUNT /* somebody may want to know how many operations are done */
+#define GLSTM_COUNT(operations) ((void)0)
+#endif
+
+#define GLSTM_SIGN(x) ((x) < 0 ? -1.0f : 1.0f)
+
+typedef struct {
+  uint32_t inputs, units, seats, spans; /* seats: units that are open at once, at most */
+  uint32_t logistic;                    /* candidate: 0 tanh, 1 logistic */
+  const uint32_t *start;                /* (spans + 1): first steps, counted from 0; then the end */
+  const uint32_t *change;               /* (spans + 1): where in `opens` the units of each span begin */
+  const uint16_t *opens;                /* the units of each span, increasing */
+  const float *k;                       /* for every step, the openness of its open units; NULL: all 1 */
+  const uint32_t *row;                  /* (units + 1): where in w_h a unit's columns begin, in columns */
+  const glstm_weight *w_x, *w_h;        /* (units, inputs, 4) and (columns, 4); gates in the order i f g o */
+  const float *scale_x, *scale_h;       /* (units, 4), of int8 weights */
+  const float *bias;                    /* (units, 4) */
+} glstm_layer;
+
+typedef struct {
+  uint32_t inputs, outputs, relu;
+  const glstm_weight *w; /* (outputs, inputs) */
+  const float *scale;    /* (outputs), of int8 weights */
+  const float *bias;     /* (outputs) */
+} glstm_dense;
+
+typedef struct {
+  uint32_t steps, layers, dense, widest; /* widest: outputs of the widest dense layer */
+  const glstm_layer *layer;
+  const glstm_dense *head;
+} glstm_model;
+
+/* All that changes. A layer's numbers are h, c (units each), sums (units, 4), r and d (seats each). */
+typedef struct {
+  uint32_t *step;
+  glstm_place *place; /* a layer each */
+  float *number;      /* of all layers */
+} glstm_state;
+
+static inline uint32_t glstm_numbers(const glstm_layer *l) { return 6 * l->units + 2 * l->seats; }
+
+/* e^x = power (1 + rest), for |x| <= 87: x = n ln 2 + r, power = 2^n, and rest by a polynomial in r. */
+static inline float glstm_exp_rest(float x, float *power) {
+  int32_t n = (int32_t)(x * 1.44269504088896341f + 0.5f * GLSTM_SIGN(x));
+  uint32_t bits = (uint32_t)(n + 127) << 23;
+  float r = x - (float)n * 0.693359375f, p;
+  r += (float)n * 2.12194440e-4f;
+  p = ((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f;
+  p = (p * r + 1.6666665459e-1f) * r + 5.0000001201e-1f;
+  memcpy(power, &bits, sizeof bits);
+  return p * r * r + r;
+}
+
+static inline float glstm_sigmoid(float x) {
+  float power, rest, z = x > 87.0f ? 87.0f : x < -87.0f ? -87.0f : x;
+  if (x != x) return x;
+  rest = glstm_exp_rest(-z, &power);
+  return 1.0f / (1.0f + (power + power * rest));
+}
+
+/* (e^2z - 1) / (e^2z + 1) of z = |x|, whose 1 is subtracted where it rounds least. */
+static inline float glstm_tanh(float x) {
+  float power, rest, z = x < 0 ? -x : x;
+  if (x != x) return x;
+  if (z > 15.0f) z = 15.0f;
+  rest = glstm_exp_rest(z + z, &power);
+  rest = power * rest + (power - 1.0f);
+  return GLSTM_SIGN(x) * (rest / (rest + 2.0f));
+}
+
+/* sum += row * value, for the four gates of a unit */
+static inline void glstm_add(float *sum, const glstm_weight *w, float value) {
+  sum[0] += (float)w[0] * value;
+  sum[1] += (float)w[1] * value;
+  sum[2] += (float)w[2] * value;
+  sum[3] += (float)w[3] * value;
+}
+
+/* sums += sum, in the scales of unit j's rows */
+static inline void glstm_add_scaled(float *sums, const float *sum, const float *scale, uint32_t j) {
+  uint32_t g;
+  (void)scale, (void)j;
+  for (g = 0; g < 4; g++) sums[g] += GLSTM_SCALED(sum[g], scale[4 * (size_t)j + g]);
+}
+
+/* sums += what unit j reads of open units whose h has changed by d */
+static inline void glstm_read_open(const glstm_layer *l, uint32_t j, const uint16_t *units, uint32_t open, const float *d,
+                                   float *sums) {
+  const glstm_weight *w = l->w_h + 4 * (size_t)l->row[j];
+  float sum[4] = {0, 0, 0, 0};
+  uint32_t p;
+  for (p = 0; p < open; p++) glstm_add(sum, w + 4 * (size_t)units[p], d[p]);
+  GLSTM_COUNT(8 * open);
+  glstm_add_scaled(sums, sum, l->scale_h, j);
+}
+
+/* What a unit that opens reads of all that were ever open. */
+static inline void glstm_read_all(const glstm_layer *l, uint32_t j, const float *h, uint32_t known, float *sums) {
+  const glstm_weight *w = l->w_h + 4 * (size_t)l->row[j];
+  float sum[4] = {0, 0, 0, 0};
+  uint32_t u;
+  for (u = 0; u < known; u++) glstm_add(sum, w + 4 * (size_t)u, h[u]);
+  GLSTM_COUNT(8 * known);
+  memcpy(sums, l->bias + 4 * (size_t)j, 4 * sizeof *sums);
+  glstm_add_scaled(sums, sum, l->scale_h, j);
+}
+
+static inline const uint16_t *glstm_open_units(const glstm_layer *l, uint32_t span, uint32_t *open) {
+  *open = l->change[span + 1] - l->change[span];
+  return l->opens + l->change[span];
+}
+
+/* The sums of everybody who is open from now on, whole: d is what has changed since the span before began. */
+static inline void glstm_begin_span(const glstm_layer *l, glstm_place *at, const float *h, float *sums, float *r,
+                                    const float *d) {
+  uint32_t open, were_open = 0, p = 0, q;
+  const uint16_t *units = glstm_open_units(l, at->spans, &open), *before = units;
+  uint32_t known = at->known;
+  if (at->spans) before = glstm_open_units(l, at->spans - 1, &were_open);
+  for (q = 0; q < open; q++) {
+    uint32_t j = units[q];
+    while (p < were_open && before[p] < j) p++;
+    if (p < were_open && before[p] == j) glstm_read_open(l, j, before, were_open, d, sums + 4 * (size_t)j);
+    else glstm_read_all(l, j, h, known, sums + 4 * (size_t)j);
+    if (at->known <= j) at->known = j + 1;
+    r[q] = h[j];
+  }
+  at->spans++;
+}
+
+/* A unit's new c and h, from its four sums. */
+static inline void glstm_update(const glstm_layer *l, uint32_t j, const float *x, float k, float *sum, float *h, float *c) {
+  const glstm_weight *w = l->w_x + 4 * (size_t)j * l->inputs;
+  float from_x[4] = {0, 0, 0, 0}, i, f, g, o, candidate;
+  uint32_t n;
+  for (n = 0; n < l->inputs; n++) glstm_add(from_x, w + 4 * (size_t)n, x[n]);
+  glstm_add_scaled(sum, from_x, l->scale_x, j);
+  i = glstm_sigmoid(sum[0]), f = glstm_sigmoid(sum[1]), o = glstm_sigmoid(sum[3]);
+  g = l->logistic ? glstm_sigmoid(sum[2]) : glstm_tanh(sum[2]);
+  candidate = f * *c + i * g;
+  *c += k * (candidate - *c);
+  *h += k * (o * glstm_tanh(candidate) - *h);
+  GLSTM_COUNT(8 * l->inputs + 29 + 7);
+}
+
+static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_place *at, float *number, const float *x) {
+  float *h = number, *c = h + l->units, *sums = c + l->units, *r = sums + 4 * (size_t)l->units, *d = r + l->seats;
+  int begins = at->spans < l->spans && l->start[at->spans] == step;
+  uint32_t open = 0, q;
+  const uint16_t *units = l->opens;
+  if (at->spans) units = glstm_open_units(l, at->spans - 1, &open);
+  for (q = 0; q < open; q++) d[q] = h[units[q]] - r[q];
+  GLSTM_COUNT(open);
+  if (begins) {
+    glstm_begin_span(l, at, h, sums, r, d);
+    units = glstm_open_units(l, at->spans - 1, &open);
+  }
+  for (q = 0; q < open; q++) {
+    uint32_t j = units[q];
+    float sum[4];
+    memcpy(sum, sums + 4 * (size_t)j, sizeof sum);
+    if (!begins) glstm_read_open(l, j, units, open, d, sum);
+    glstm_update(l, j, x, l->k ? l->k[at->k_at + q] : 1.0f, sum, h + j, c + j);
+  }
+  at->k_at += open;
+}
+
+static inline void glstm_reset(const glstm_model *m, glstm_state s) {
+  uint32_t n, numbers = 0;
+  for (n = 0; n < m->layers; n++) numbers += glstm_numbers(m->layer + n);
+  *s.step = 0;
+  memset(s.place, 0, m->layers * sizeof *s.place);
+  memset(s.number, 0, numbers * sizeof *s.number);
+}
+
+/* Takes the next sample; past the end of the schedule it is ignored, and the state stays. */
+static inline void glstm_step(const glstm_model *m, glstm_state s, const float *x) {
+  float *number = s.number;
+  uint32_t n;
+  if (*s.step >= m->steps) return;
+  for (n = 0; n < m->layers; n++) {
+    glstm_layer_step(m->layer + n, *s.step, s.place + n, number, x);
+    x = number; /* h of the layer below */
+    number += glstm_numbers(m->layer + n);
+  }
+  ++*s.step;
+}
+
+/* What the head makes of the state; `space` is for 2 x widest numbers. */
+static inline void glstm_output(const glstm_model *m, const float *number, float *y, float *space) {
+  const float *from;
+  uint32_t n, o, i;
+  for (n = 0; n + 1 < m->layers; n++) number += glstm_numbers(m->layer + n);
+  from = number;
+  for (n = 0; n < m->dense; n++) {
+    const glstm_dense *d = m->head + n;
+    float *into = n + 1 == m->dense ? y : space + (n % 2) * (size_t)m->widest;
+    for (o = 0; o < d->outputs; o++) {
+      const glstm_weight *w = d->w + (size_t)o * d->inputs;
+      float sum = 0;
+      for (i = 0; i < d->inputs; i++) sum += (float)w[i] * from[i];
+      sum = GLSTM_SCALED(sum, d->scale[o]) + d->bias[o];
+      into[o] = d->relu && sum < 0 ? 0 : sum;
+    }
+    from = into;
+  }
+}
+
+#endif

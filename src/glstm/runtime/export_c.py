@@ -1,0 +1,250 @@
+"""A deployed network as one .h and one .c: portable C99, no library, no allocation, no global state.
+
+The code is `native/stream.h` as it is; what is written here is the data, the few functions around it, a `main` that
+reads samples from standard input, and a self-test with vectors from PyTorch.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+
+import numpy as np
+
+from glstm.errors import UserError
+from glstm.runtime.plan import DensePlan, LayerPlan, Plan
+from glstm.runtime.quantize import Quantized
+from glstm.storage import write_atomically
+
+NATIVE = Path(__file__).parents[1] / "native"
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Sequences (N, T, inputs) and what PyTorch says to them (N, outputs): what the self-test knows."""
+
+    x: np.ndarray
+    y: np.ndarray
+    tolerance: float
+
+
+def export_c(plan: Plan, folder: Path, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
+    """Write NAME.h and NAME.c; both are whole, or neither is there."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
+    texts = {f"{name}.h": _header(plan, name, int8), f"{name}.c": _source(plan, name, vectors, int8)}
+    for file, text in texts.items():
+        write_atomically(folder / file, text.encode())
+    return [folder / file for file in texts]
+
+
+def _header(plan: Plan, name: str, int8: Quantized | None) -> str:
+    upper, kind = name.upper(), "int8" if int8 else "float32"
+    units = ", ".join(str(layer.units) for layer in plan.layers)
+    return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for sequences of {plan.steps} steps.
+   Written by glstm. Needs no library, allocates nothing, has no state but the caller's. */
+#ifndef {upper}_H
+#define {upper}_H
+
+#include <stdint.h>
+
+{(NATIVE / "place.h").read_text().strip()}
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OUTPUTS = {plan.outputs} }};
+
+/* All that changes. It may be copied and kept; {name}_reset makes it ready. */
+typedef struct {{
+  uint32_t step;
+  glstm_place place[{len(plan.layers)}];
+  float number[{max(1, sum(layer.numbers for layer in plan.layers))}];
+}} {name}_state;
+
+void {name}_reset({name}_state *state);
+
+/* Takes the next sample, {upper}_INPUTS numbers. 1: more are expected; 0: it was the last, or one too many, which is
+   ignored. */
+int {name}_step({name}_state *state, const float *x);
+
+/* What the network says to the samples taken so far: {upper}_OUTPUTS numbers. */
+void {name}_output(const {name}_state *state, float *y);
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> str:
+    layers = [_layer(number, layer, int8) for number, layer in enumerate(plan.layers)]
+    head = [_dense(number, dense, int8) for number, dense in enumerate(plan.head)]
+    widest = max(dense.outputs for dense in plan.head)
+    parts = [
+        _opening(name),
+        "#define GLSTM_INT8\n" if int8 else "",
+        (NATIVE / "stream.h").read_text().replace('#include "place.h"\n\n', ""),
+        *(data for data, _ in layers),
+        *(data for data, _ in head),
+        f"static const glstm_layer {name}_layers[] = {{{', '.join(row for _, row in layers)}}};",
+        f"static const glstm_dense {name}_head[] = {{{', '.join(row for _, row in head)}}};",
+        f"static const glstm_model {name}_model = {{{plan.steps}, {len(layers)}, {len(head)}, {widest}, {name}_layers, "
+        f"{name}_head}};\n",
+        _functions(name, widest),
+        _main(name),
+        _self_test(name, vectors),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _opening(name: str) -> str:
+    upper = name.upper()
+    return f"""/* Written by glstm; {name}.h says what it is. With -D{upper}_MAIN it is a program that reads samples
+   from standard input, with -D{upper}_TEST one that checks itself. */
+#include "{name}.h"
+"""
+
+
+def _layer(number: int, plan: LayerPlan, int8: Quantized | None) -> tuple[str, str]:
+    """Its arrays, and the row that points to them."""
+    weights = int8.layers[number] if int8 else None
+    arrays = {
+        "start": plan.start,
+        "change": plan.change,
+        "opens": plan.opens,
+        "k": plan.k,
+        "row": plan.row,
+        "w_x": weights.w_x if weights else plan.w_x,
+        "w_h": weights.w_h if weights else plan.w_h,
+        "scale_x": weights.scale_x if weights else None,
+        "scale_h": weights.scale_h if weights else None,
+        "bias": plan.bias,
+    }
+    numbers = [plan.inputs, plan.units, plan.seats, plan.spans, int(plan.logistic)]
+    return _arrays(f"layer{number}", arrays, numbers)
+
+
+def _dense(number: int, plan: DensePlan, int8: Quantized | None) -> tuple[str, str]:
+    weights = int8.head[number] if int8 else None
+    outputs, inputs = plan.weight.shape
+    arrays = {
+        "w": weights.weight if weights else plan.weight,
+        "scale": weights.scale if weights else None,
+        "bias": plan.bias,
+    }
+    return _arrays(f"head{number}", arrays, [inputs, outputs, int(plan.relu)])
+
+
+def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], numbers: list[int]) -> tuple[str, str]:
+    data = "\n".join(_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
+    places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
+    return data, "{" + ", ".join([*map(str, numbers), *places]) + "}"
+
+
+def _array(name: str, array: np.ndarray) -> str:
+    values = array.flatten().tolist() or [0] * 4  # C has no empty arrays; and a column has four numbers
+    kind = {"u": f"uint{8 * array.itemsize}_t", "i": "int8_t", "f": "float"}[array.dtype.kind]
+    words = map(_float, values) if array.dtype.kind == "f" else map(str, values)
+    return f"static const {kind} {name}[] = {{\n{_lines(words)}\n}};"
+
+
+def _lines(words: Iterable[str]) -> str:
+    return "\n".join(wrap(", ".join(words), 120, initial_indent="  ", subsequent_indent="  "))
+
+
+def _float(value: float) -> str:
+    """The shortest decimal that is the same float32."""
+    text = np.format_float_scientific(np.float32(value), trim="0", unique=True)
+    return f"{text}f"
+
+
+def _functions(name: str, widest: int) -> str:
+    return f"""static glstm_state {name}_view({name}_state *state) {{
+  glstm_state view;
+  view.step = &state->step, view.place = state->place, view.number = state->number;
+  return view;
+}}
+
+void {name}_reset({name}_state *state) {{ glstm_reset(&{name}_model, {name}_view(state)); }}
+
+int {name}_step({name}_state *state, const float *x) {{
+  glstm_step(&{name}_model, {name}_view(state), x);
+  return state->step < {name}_model.steps;
+}}
+
+void {name}_output(const {name}_state *state, float *y) {{
+  float space[{2 * widest}];
+  glstm_output(&{name}_model, state->number, y, space);
+}}
+"""
+
+
+def _main(name: str) -> str:
+    upper = name.upper()
+    return f"""#ifdef {upper}_MAIN
+#include <stdio.h>
+
+/* Numbers from standard input; after each whole sequence, and at the end of the input, a line of outputs. */
+static void say(const {name}_state *state) {{
+  float y[{upper}_OUTPUTS];
+  int n;
+  {name}_output(state, y);
+  for (n = 0; n < {upper}_OUTPUTS; n++) printf("%.9g%c", (double)y[n], n + 1 < {upper}_OUTPUTS ? ' ' : '\\n');
+}}
+
+int main(void) {{
+  {name}_state state;
+  float x[{upper}_INPUTS];
+  int read = 0, got;
+  {name}_reset(&state);
+  while ((got = scanf("%f", x + read)) == 1) {{
+    if (++read < {upper}_INPUTS) continue;
+    read = 0;
+    if (!{name}_step(&state, x)) say(&state), {name}_reset(&state);
+  }}
+  if (got == 0 || read) {{
+    fprintf(stderr, got == 0 ? "{name}: the input holds something that is no number\\n"
+                             : "{name}: the input ends within a sample of %d numbers\\n", {upper}_INPUTS);
+    return 1;
+  }}
+  if (state.step) say(&state);
+  return 0;
+}}
+#endif
+"""
+
+
+def _self_test(name: str, vectors: Vectors) -> str:
+    upper, count = name.upper(), len(vectors.x)
+    return f"""#ifdef {upper}_TEST
+#include <stdio.h>
+
+{_array("test_x", vectors.x.astype(np.float32))}
+{_array("test_y", vectors.y.astype(np.float32))}
+
+/* What PyTorch says to {count} sequences, within {vectors.tolerance:g}. */
+int main(void) {{
+  {name}_state state;
+  const float *x = test_x;
+  float y[{upper}_OUTPUTS], worst = 0;
+  int sequence, n;
+  for (sequence = 0; sequence < {count}; sequence++) {{
+    {name}_reset(&state);
+    for (n = 0; n < {upper}_STEPS; n++) {name}_step(&state, x), x += {upper}_INPUTS;
+    {name}_output(&state, y);
+    for (n = 0; n < {upper}_OUTPUTS; n++) {{
+      float error = y[n] - test_y[sequence * {upper}_OUTPUTS + n];
+      error = error < 0 ? -error : error;
+      if (!(error <= worst)) worst = error;
+    }}
+  }}
+  printf("{name}: largest difference from PyTorch %g\\n", (double)worst);
+  return worst <= {_float(vectors.tolerance)} ? 0 : 1;
+}}
+#endif
+"""

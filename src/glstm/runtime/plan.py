@@ -1,0 +1,215 @@
+"""From a trained network to constant data: which unit works when, and just the weights that are ever read.
+
+k does not depend on the input, so all of this is known before the first sample arrives. Arrays are as `native/stream.h`
+wants them, which says what they mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from glstm.analysis import count_cached_ops, count_ops
+from glstm.gated import GatedLSTM
+from glstm.gates import Open
+from glstm.models import SequenceModel
+
+Floats = NDArray[np.float32]
+Array = TypeVar("Array", bound=np.ndarray)
+
+MOST_UNITS = 2**16 - 1  # a unit's number has 16 bits
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One layer. Its units are those that ever open, in the order of their first opening: `kept` are their numbers."""
+
+    inputs: int
+    units: int
+    seats: int
+    logistic: bool
+    kept: NDArray[np.int64]
+    table: Floats  # k (T, units)
+    start: NDArray[np.uint32]
+    change: NDArray[np.uint32]
+    opens: NDArray[np.uint16]
+    k: Floats | None  # of open units only; None: all 1
+    row: NDArray[np.uint32]
+    w_x: Floats
+    w_h: Floats
+    bias: Floats
+
+    @property
+    def spans(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def numbers(self) -> int:
+        """Floats of state."""
+        return 6 * self.units + 2 * self.seats
+
+    @property
+    def constants(self) -> list[np.ndarray]:
+        """What the network reads while it runs."""
+        arrays = (self.start, self.change, self.opens, self.k, self.row, self.w_x, self.w_h, self.bias)
+        return [array for array in arrays if array is not None]
+
+    @property
+    def ops(self) -> int:
+        return count_cached_ops(torch.from_numpy(self.table), self.inputs)
+
+
+@dataclass(frozen=True)
+class DensePlan:
+    """One linear layer of the head, (outputs, inputs), and whether a ReLU follows."""
+
+    weight: Floats
+    bias: Floats
+    relu: bool
+
+    @property
+    def outputs(self) -> int:
+        return self.weight.shape[0]
+
+
+@dataclass(frozen=True)
+class Plan:
+    layers: tuple[LayerPlan, ...]
+    head: tuple[DensePlan, ...]
+    steps: int
+    hidden: int  # units a layer had before those that never open were left out
+
+    @property
+    def inputs(self) -> int:
+        return self.layers[0].inputs
+
+    @property
+    def outputs(self) -> int:
+        return self.head[-1].outputs
+
+    @property
+    def ops(self) -> int:
+        """Operations of one sequence through the layers, exact: see `count_cached_ops`."""
+        return sum(layer.ops for layer in self.layers)
+
+    @property
+    def lstm_ops(self) -> float:
+        """Of a plain LSTM of the original size."""
+        widths = [self.inputs, *[self.hidden] * (len(self.layers) - 1)]
+        return sum(count_ops(self.steps, self.hidden, width) for width in widths)
+
+    @property
+    def openness(self) -> float:
+        """The share of all (step, unit) pairs at which the unit is open, of all units the network had."""
+        pairs = sum(np.count_nonzero(layer.table) for layer in self.layers)
+        return pairs / (len(self.layers) * self.steps * self.hidden)
+
+
+def make_plan(model: SequenceModel, times: Tensor, threshold: float) -> Plan:
+    """`times` (T,) are those of the steps; units at k <= threshold are closed."""
+    layer = model.layer
+    tables = _tables(layer, times, threshold)
+    layers: list[LayerPlan] = []
+    for (depth, suffix), table in zip(layer.places(), tables, strict=True):
+        below = layers[-1].kept if depth else np.arange(layer.input_size)
+        layers.append(_layer_plan(layer, suffix, table, below))
+    return Plan(tuple(layers), tuple(_head_plan(model.head, layers[-1].kept)), len(times), layer.hidden_size)
+
+
+def _tables(layer: GatedLSTM, times: Tensor, threshold: float) -> list[Floats]:
+    before, layer.threshold = layer.threshold, threshold
+    was_training = layer.training
+    layer.eval()  # a phased gate leaks in training
+    try:
+        with torch.no_grad():
+            tables = layer.openness(times)
+        rows = tables.expand(-1, -1, layer.hidden_size)  # an open gate has one column for all units
+        return [_floats(table) for table in rows]
+    finally:
+        layer.threshold = before
+        layer.train(was_training)
+
+
+def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64]) -> LayerPlan:
+    is_open = table > 0
+    ever = np.flatnonzero(is_open.any(0))
+    first = is_open[:, ever].argmax(0)
+    kept = ever[np.argsort(first, kind="stable")]
+    table = np.ascontiguousarray(table[:, kept])
+    is_open = table > 0
+    steps, units = table.shape
+    first, last = np.sort(first), steps - 1 - is_open[::-1].argmax(0) if units else np.zeros(0, int)
+
+    begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))
+    counts = is_open[begins].sum(1)
+    columns = np.searchsorted(first, last, "left")  # units that opened before the last step at which this one is open
+    w_ih, w_hh, bias = _weights(layer, suffix)
+    gates = (4, layer.hidden_size, -1)
+    w_ih, w_hh = (w.reshape(gates)[:, kept].transpose(1, 2, 0) for w in (w_ih, w_hh))  # (units, columns, 4)
+    rows = [w_hh[unit][kept[:count]] for unit, count in enumerate(columns)]
+    return LayerPlan(
+        inputs=len(below),
+        units=units,
+        seats=max(1, int(is_open.sum(1).max(initial=0))),
+        logistic=layer.candidate == "sigmoid",
+        kept=kept,
+        table=table,
+        start=np.append(begins, steps).astype(np.uint32),
+        change=np.append(0, counts.cumsum()).astype(np.uint32),
+        opens=_whole(np.nonzero(is_open[begins])[1], np.uint16),
+        k=None if isinstance(layer.gate, Open) else _whole(table[is_open], np.float32),
+        row=np.append(0, columns.cumsum()).astype(np.uint32),
+        w_x=_whole(w_ih[:, below], np.float32),
+        w_h=_whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
+        bias=_whole(bias.reshape(4, -1)[:, kept].T, np.float32),
+    )
+
+
+def _weights(layer: GatedLSTM, suffix: str) -> tuple[Floats, Floats, Floats]:
+    w_ih, w_hh = (_floats(layer._get(name, suffix)) for name in ("weight_ih", "weight_hh"))
+    if not layer.bias:
+        return w_ih, w_hh, np.zeros(4 * layer.hidden_size, np.float32)
+    return w_ih, w_hh, _floats(layer._get("bias_ih", suffix) + layer._get("bias_hh", suffix))
+
+
+def _head_plan(head: nn.Module, kept: NDArray[np.int64]) -> list[DensePlan]:
+    found: list[DensePlan] = []
+    for part in linear_parts(head):
+        if isinstance(part, nn.ReLU):
+            found[-1] = DensePlan(found[-1].weight, found[-1].bias, relu=True)
+            continue
+        weight = _floats(part.weight)
+        weight = weight if found else weight[:, kept]
+        bias = np.zeros(len(weight), np.float32) if part.bias is None else _floats(part.bias)
+        found.append(DensePlan(_whole(weight, np.float32), bias, relu=False))
+    return found
+
+
+def linear_parts(head: nn.Module) -> Sequence[nn.Linear | nn.ReLU]:
+    """The head's modules in their order; dropout does nothing in use."""
+    parts = list(head) if isinstance(head, nn.Sequential) else [head]
+    parts = [part for part in parts if not isinstance(part, nn.Dropout | nn.Identity)]
+    known = all(isinstance(part, nn.Linear | nn.ReLU) for part in parts)
+    if not known or not parts or not isinstance(parts[0], nn.Linear):
+        names = ", ".join(type(part).__name__ for part in parts) or "nothing"
+        raise ValueError(f"a head is a Linear, or a Sequential of Linear and ReLU that begins with Linear, not {names}")
+    return parts  # pyright: ignore[reportReturnType]
+
+
+def _floats(tensor: Tensor) -> Floats:
+    return tensor.detach().cpu().float().numpy()
+
+
+def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
+    """In one piece of memory, as C reads it."""
+    return np.ascontiguousarray(array, dtype)
+
+
+def constant_bytes(plan: Plan) -> int:
+    arrays = [array for layer in plan.layers for array in layer.constants]
+    arrays += [getattr(dense, field.name) for dense in plan.head for field in fields(dense) if field.name != "relu"]
+    return sum(array.nbytes for array in arrays)

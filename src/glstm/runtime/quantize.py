@@ -1,0 +1,113 @@
+"""Weights in 8 bits: each row a scale of its own, chosen so that what the row adds up on real data changes least."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from glstm.ops import gated_lstm
+from glstm.runtime.plan import DensePlan, Floats, LayerPlan, Plan, constant_bytes
+from glstm.runtime.runtime import Runtime
+
+LARGEST = 127
+CLIPPED = np.linspace(1.0, 0.5, 26, dtype=np.float32)  # shares of a row's largest weight that LARGEST may stand for
+
+Bytes = NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class QuantizedLayer:
+    w_x: Bytes
+    w_h: Bytes
+    scale_x: Floats  # (units, 4)
+    scale_h: Floats
+
+
+@dataclass(frozen=True)
+class QuantizedDense:
+    weight: Bytes
+    scale: Floats  # (outputs)
+
+
+@dataclass(frozen=True)
+class Quantized:
+    layers: tuple[QuantizedLayer, ...]
+    head: tuple[QuantizedDense, ...]
+
+
+def quantize(plan: Plan, x: torch.Tensor) -> Quantized:
+    """Calibrated on sequences x (T, B, inputs) such as the network will see."""
+    runtime = Runtime(plan, (plan.steps,))
+    layers, inputs = [], x
+    for layer, weights in zip(plan.layers, runtime._layers, strict=True):
+        h = gated_lstm(
+            inputs, weights.w_ih, weights.w_hh, weights.bias, weights.table, *weights.start(x.shape[1]),
+            candidate=weights.candidate,
+        ).h  # fmt: skip
+        assert h is not None
+        layers.append(_quantized_layer(layer, inputs.numpy(), h.numpy()))
+        inputs = h
+    head, read = [], inputs[-1]
+    for dense, (weight, bias, relu) in zip(plan.head, runtime._head, strict=True):
+        moments = _moments(read.numpy())
+        rows, scales = zip(*(_quantized_row(row, moments) for row in dense.weight))
+        head.append(QuantizedDense(np.stack(rows), np.array(scales, np.float32)))
+        read = torch.addmm(bias, read, weight)
+        read = read.relu() if relu else read
+    return Quantized(tuple(layers), tuple(head))
+
+
+def _quantized_layer(plan: LayerPlan, x: Floats, h: Floats) -> QuantizedLayer:
+    before = np.concatenate([np.zeros_like(h[:1]), h[:-1]])
+    w_x, w_h = np.zeros(plan.w_x.shape, np.int8), np.zeros(plan.w_h.shape, np.int8)
+    scale_x, scale_h = np.ones((plan.units, 4), np.float32), np.ones((plan.units, 4), np.float32)
+    for unit in range(plan.units):
+        steps = np.flatnonzero(plan.table[:, unit])  # only what it reads while it is open matters
+        columns = slice(plan.row[unit], plan.row[unit + 1])
+        of_x, of_h = _moments(x[steps]), _moments(before[steps][..., : columns.stop - columns.start])
+        for gate in range(4):
+            w_x[unit, :, gate], scale_x[unit, gate] = _quantized_row(plan.w_x[unit, :, gate], of_x)
+            w_h[columns, gate], scale_h[unit, gate] = _quantized_row(plan.w_h[columns, gate], of_h)
+    return QuantizedLayer(w_x, w_h, scale_x, scale_h)
+
+
+def _moments(inputs: Floats) -> Floats:
+    """Mean products of a row's inputs with each other, over samples (..., columns)."""
+    flat = inputs.reshape(math.prod(inputs.shape[:-1]), inputs.shape[-1])
+    return flat.T @ flat / np.float32(max(1, len(flat)))
+
+
+def _quantized_row(row: Floats, moments: Floats) -> tuple[Bytes, np.float32]:
+    """With e the rounding errors of a row, the sum it makes is off by e M e in the mean square."""
+    largest = np.abs(row).max(initial=0.0)
+    if largest == 0:
+        return np.zeros(row.shape, np.int8), np.float32(1)
+    scales = CLIPPED[:, None] * largest / LARGEST
+    rounded = np.clip(np.round(row / scales), -LARGEST, LARGEST)
+    errors = rounded * scales - row
+    best = int(np.einsum("si,ij,sj->s", errors, moments, errors).argmin())
+    return rounded[best].astype(np.int8), np.float32(scales[best, 0])
+
+
+def constant_bytes_int8(plan: Plan, int8: Quantized) -> int:
+    """As `constant_bytes`, with the weights in 8 bits and their scales."""
+    weights = [array for layer in plan.layers for array in (layer.w_x, layer.w_h)]
+    weights += [dense.weight for dense in plan.head]
+    scales = [array for layer in int8.layers for array in (layer.scale_x, layer.scale_h)]
+    scales += [dense.scale for dense in int8.head]
+    return constant_bytes(plan) - sum(3 * array.size for array in weights) + sum(array.nbytes for array in scales)
+
+
+def as_floats(plan: Plan, int8: Quantized) -> Plan:
+    """The plan with the weights that the 8 bits stand for: what an int8 network computes, in float32."""
+    layers = []
+    for layer, own in zip(plan.layers, int8.layers, strict=True):
+        scale_h = np.repeat(own.scale_h, np.diff(layer.row), axis=0)
+        layers.append(replace(layer, w_x=own.w_x * own.scale_x[:, None], w_h=own.w_h * scale_h))
+    head = [
+        DensePlan(own.weight * own.scale[:, None], dense.bias, dense.relu)
+        for dense, own in zip(plan.head, int8.head, strict=True)
+    ]
+    return replace(plan, layers=tuple(layers), head=tuple(head))

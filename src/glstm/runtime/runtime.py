@@ -1,0 +1,230 @@
+"""`deploy`: a trained network with everything decided that can be decided before the first sample arrives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glstm.models import SequenceModel
+from glstm.ops import gated_lstm
+from glstm.ops.prepared import Prepared
+from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, make_plan
+from glstm.runtime.stream import Network, Stream
+from glstm.times import as_times, count_up
+
+MOST_PREPARED = 16  # shapes of x that are remembered
+
+Reads = str | Sequence[int]  # "last", "every", or the numbers of steps, counted from 1
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes: of constant data, which a microcontroller keeps in flash, and of one stream's state."""
+
+    constant: int
+    state: int
+
+
+def deploy(
+    model: SequenceModel, steps: int | Tensor | Sequence[float], threshold: float = 0.0, *, reads: Reads = "last"
+) -> "Runtime":
+    """A trained network for use: units that never open are gone, and which unit works when is fixed.
+
+    steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
+    gates' mu and sigma. threshold: units at k <= threshold are closed. reads: when the head reads the state, at the
+    "last" step, at "every" step, or at the steps given, counted from 1.
+    """
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
+    if model.layer.bidirectional:
+        raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
+    if not 0 <= threshold < 1:
+        raise ValueError(f"threshold must be at least 0 and below 1, not {threshold!r}")
+    times = _times(steps)
+    return Runtime(make_plan(model, times, threshold), _steps_read(reads, len(times)))
+
+
+def _times(steps: int | Tensor | Sequence[float]) -> Tensor:
+    if isinstance(steps, int):
+        if steps < 1:
+            raise ValueError(f"steps must be at least 1, not {steps}")
+        return count_up(steps, torch.device("cpu"))
+    times = torch.as_tensor(steps, dtype=torch.float64)
+    if times.dim() != 1 or len(times) == 0 or not bool((times.diff() > 0).all()):
+        raise ValueError("the times of the steps must be one increasing row of numbers, one a step")
+    return as_times(times, len(times), 1, False, torch.device("cpu"))
+
+
+def _steps_read(reads: Reads, steps: int) -> tuple[int, ...]:
+    if reads == "last":
+        return (steps,)
+    if reads == "every":
+        return tuple(range(1, steps + 1))
+    if isinstance(reads, str):
+        raise ValueError(f'reads must be "last", "every" or steps counted from 1, not {reads!r}')
+    chosen = tuple(sorted({int(step) for step in reads}))
+    if not chosen or chosen[0] < 1 or chosen[-1] > steps:
+        raise ValueError(f"the head reads at steps from 1 to {steps}, not at {list(reads)}")
+    return chosen
+
+
+class Runtime:
+    """Call it with whole sequences, or take a `stream()` and give it one sample after the other.
+
+    A whole sequence may be shorter than the schedule, and then ends where it ends; a longer one is refused, since the
+    schedule says nothing about the steps beyond: deploy with more steps. `ops`, `lstm_ops`, `openness` and `memory` say
+    what a sequence costs.
+    """
+
+    def __init__(self, plan: Plan, reads: tuple[int, ...]):
+        self.plan, self.reads = plan, reads
+        self._network: Network | None = None
+        self._known_shapes: set[torch.Size] = set()  # of x that were found right: the next such x is not asked again
+        self._layers = [Weights(layer) for layer in plan.layers]
+        self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
+
+    @property
+    def ops(self) -> int:
+        """Operations of one whole sequence through the layers, as they are really done."""
+        return self.plan.ops
+
+    @property
+    def lstm_ops(self) -> float:
+        """What a plain LSTM of the size before pruning would take."""
+        return self.plan.lstm_ops
+
+    @property
+    def openness(self) -> float:
+        """The share of all (step, unit) pairs at which the unit is open."""
+        return self.plan.openness
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """How many units each layer has left."""
+        return tuple(layer.units for layer in self.plan.layers)
+
+    @property
+    def memory(self) -> Memory:
+        state = 4 * (1 + sum(3 + layer.numbers for layer in self.plan.layers))
+        return Memory(constant_bytes(self.plan), state)
+
+    def stream(self) -> Stream:
+        if self._network is None:
+            self._network = Network(self.plan)
+        return Stream(self._network, frozenset(self.reads))
+
+    @overload
+    def __call__(self, x: Tensor) -> Tensor: ...
+    @overload
+    def __call__(self, x: NDArray[np.floating]) -> NDArray[np.float32]: ...
+    def __call__(self, x):
+        """Whole sequences x (T, B, D), or one (T, D) -> what the head says (B, outputs), or (outputs).
+
+        Where the head reads at several steps there is a leading axis for these; of a shorter sequence, those it has.
+        """
+        tensor = torch.as_tensor(x) if isinstance(x, np.ndarray) else x
+        batch = self._checked(tensor)
+        # of a sequence that ends early, a single reading is that of its end
+        y = self._read(self._to_the_end(batch)) if len(self.reads) == 1 else self._at_each_reading(batch)
+        if tensor.dim() == 2:
+            y = y.squeeze(-2)
+        return y.numpy() if isinstance(x, np.ndarray) else y
+
+    def _checked(self, x: Tensor) -> Tensor:
+        if isinstance(x, Tensor) and x.shape in self._known_shapes:
+            return x if _is_plain(x) else _plain(x)
+        inputs, steps = self.plan.inputs, self.plan.steps
+        if not isinstance(x, Tensor) or x.dim() not in (2, 3) or x.shape[-1] != inputs:
+            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"x must be (T, B, {inputs}), or (T, {inputs}) for one sequence, not {shape}")
+        if not 1 <= len(x) <= steps:
+            raise ValueError(f"this runtime was deployed for sequences of 1 to {steps} steps, but x has {len(x)}")
+        if len(self._known_shapes) < MOST_PREPARED and x.dim() == 3:
+            self._known_shapes.add(x.shape)
+        return _plain(x)
+
+    def _at_each_reading(self, x: Tensor) -> Tensor:
+        """(readings, B, outputs)"""
+        states = [layer.start(x.shape[1]) for layer in self._layers]
+        found, done = [], 0
+        for until in (step for step in self.reads if step <= len(x)):
+            h = x[done:until]
+            for number, layer in enumerate(self._layers):
+                h, states[number] = layer.run(h, states[number], done, until)
+            found.append(self._read(states[-1][0]))
+            done = until
+        return torch.stack(found) if found else x.new_zeros(0, x.shape[1], self.plan.outputs)
+
+    def _to_the_end(self, x: Tensor) -> Tensor:
+        """The top layer's last h, from the zero state."""
+        for layer in self._layers[:-1]:
+            x, _ = layer.run(x, layer.start(x.shape[1]), 0, len(x))
+        return self._layers[-1].final_h(x)
+
+    def _read(self, h: Tensor) -> Tensor:
+        for weight, bias, relu in self._head:
+            h = torch.addmm(bias, h, weight)
+            h = h.relu() if relu else h
+        return h
+
+
+class Weights:
+    """One layer on the CPU engine, for whole sequences; its units in the plan's order."""
+
+    def __init__(self, plan: LayerPlan):
+        units = plan.units
+        self.units, self.candidate = units, "sigmoid" if plan.logistic else "tanh"
+        w_hh = np.zeros((units, units, 4), np.float32)
+        for unit in range(units):  # what is not in the plan is never read
+            columns = plan.w_h[plan.row[unit] : plan.row[unit + 1]]
+            w_hh[unit, : len(columns)] = columns
+        self.w_ih, self.w_hh = (_in_torchs_order(w) for w in (plan.w_x, w_hh))
+        self.bias = torch.from_numpy(plan.bias.T.copy()).flatten()
+        self.table = torch.from_numpy(plan.table)
+        # What is prepared adds two biases, as torch's layers have them.
+        self._tensors = [self.w_ih, self.w_hh, self.bias, torch.zeros_like(self.bias)]
+        self._prepared: dict[torch.Size, Prepared] = {}
+
+    def start(self, batch: int) -> tuple[Tensor, Tensor]:
+        zeros = torch.zeros(batch, self.units)
+        return zeros, zeros
+
+    def run(
+        self, x: Tensor, state: tuple[Tensor, Tensor], first: int, last: int
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Steps first to last: all h, and the state after them."""
+        table = self.table[first:last]
+        h, h_n, c_n, _ = gated_lstm(x, self.w_ih, self.w_hh, self.bias, table, *state, candidate=self.candidate)
+        assert h is not None
+        return h, (h_n, c_n)
+
+    def final_h(self, x: Tensor) -> Tensor:
+        """From the zero state, h (B, H) after the last step."""
+        prepared = self._prepared.get(x.shape)
+        if prepared is None:
+            if not Prepared.possible(x, self._tensors, 0):
+                return self.run(x, self.start(x.shape[1]), 0, len(x))[1][0]
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()
+            prepared = Prepared(x.shape, self._tensors, [], self.table[: len(x)], self.candidate)
+            self._prepared[x.shape] = prepared
+        return prepared.final_h(x)
+
+
+def _in_torchs_order(w: np.ndarray) -> Tensor:
+    """(units, columns, 4) -> (4 units, columns)"""
+    return torch.from_numpy(w.transpose(2, 0, 1).copy()).flatten(0, 1)
+
+
+def _is_plain(x: Tensor) -> bool:
+    return x.dtype is torch.float32 and x.is_cpu and x.is_contiguous() and not x.requires_grad
+
+
+def _plain(x: Tensor) -> Tensor:
+    """As the engine reads it, with a batch axis."""
+    x = x.detach().to("cpu", torch.float32)
+    return (x if x.dim() == 3 else x.unsqueeze(1)).contiguous()

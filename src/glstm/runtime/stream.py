@@ -1,0 +1,190 @@
+"""A network that takes one sample at a time and keeps its own state, on the C code that exported models run, too."""
+
+import ctypes
+import hashlib
+from ctypes import POINTER, byref, c_float, c_uint32, c_void_p
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from torch import Tensor
+
+from glstm.errors import UserError
+from glstm.ops import cpu
+from glstm.runtime.plan import DensePlan, LayerPlan, Plan
+from glstm.storage import write_atomically
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, c_uint32) for name in ("inputs", "units", "seats", "spans", "logistic")),
+        *((name, c_void_p) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h")),
+        *((name, c_void_p) for name in ("scale_x", "scale_h", "bias")),
+    ]
+
+
+class _Dense(ctypes.Structure):
+    _fields_ = [
+        *((name, c_uint32) for name in ("inputs", "outputs", "relu")),
+        *((name, c_void_p) for name in ("w", "scale", "bias")),
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        *((name, c_uint32) for name in ("steps", "layers", "dense", "widest")),
+        ("layer", POINTER(_Layer)),
+        ("head", POINTER(_Dense)),
+    ]
+
+
+class _Stream(ctypes.Structure):
+    _fields_ = [
+        ("model", POINTER(_Model)),
+        *((name, c_void_p) for name in ("step", "place", "number", "x", "y", "space")),
+    ]
+
+
+class Network:
+    """A plan as the C code sees it; many streams may share one."""
+
+    def __init__(self, plan: Plan):
+        library = cpu.engine()
+        if library is None:
+            raise UserError(
+                "streams run on the C engine, and no C compiler was there when glstm was installed: install it again"
+            )
+        self.plan, self.library = plan, library
+        layers = (_Layer * len(plan.layers))(*map(_layer, plan.layers))
+        head = (_Dense * len(plan.head))(*map(_dense, plan.head))
+        widest = max(dense.outputs for dense in plan.head)
+        self.structure = _Model(plan.steps, len(plan.layers), len(plan.head), widest, layers, head)
+        self.fingerprint = _fingerprint(plan)
+
+
+def _layer(plan: LayerPlan) -> _Layer:
+    at = {name: getattr(plan, name) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h", "bias")}
+    places = {name: None if array is None else array.ctypes.data for name, array in at.items()}
+    return _Layer(plan.inputs, plan.units, plan.seats, plan.spans, plan.logistic, **places)
+
+
+def _dense(plan: DensePlan) -> _Dense:
+    outputs, inputs = plan.weight.shape
+    return _Dense(inputs, outputs, plan.relu, w=plan.weight.ctypes.data, bias=plan.bias.ctypes.data)
+
+
+def _fingerprint(plan: Plan) -> str:
+    """A state means something only to the network that it was made by."""
+    digest = hashlib.sha256()
+    for layer in plan.layers:
+        for array in layer.constants:
+            digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+class Stream:
+    """`step(x_t)` takes the next sample. Copies made with `copy.copy` go their own way from then on."""
+
+    def __init__(self, network: Network, reads: frozenset[int]):
+        self.network, self._reads = network, reads
+        plan = network.plan
+        self._words = np.zeros(1 + 3 * len(plan.layers), np.uint32)  # the step; and each layer's place
+        self._numbers = np.zeros(sum(layer.numbers for layer in plan.layers), np.float32)
+        self._x_view = np.zeros(plan.inputs, np.float32)
+        self._x = (c_float * plan.inputs).from_address(
+            self._x_view.ctypes.data
+        )  # the same memory: a number is set quicker
+        self._y = np.zeros(plan.outputs, np.float32)
+        self._space = np.zeros(2 * network.structure.widest, np.float32)
+        step, numbers = self._words.ctypes.data, self._numbers.ctypes.data
+        self._structure = _Stream(
+            ctypes.pointer(network.structure), step, step + self._words.itemsize, numbers,
+            ctypes.addressof(self._x), self._y.ctypes.data, self._space.ctypes.data,
+        )  # fmt: skip
+        self._pointer = byref(self._structure)
+        self._scalar = plan.inputs == 1
+        library = network.library
+        self._take, self._take_and_read = library.glstm_stream_step, library.glstm_stream_step_output
+        self._step = 0  # as the first word, for Python
+
+    @property
+    def position(self) -> int:
+        """Samples taken so far."""
+        return self._step
+
+    def step(self, x_t: "float | ArrayLike | Tensor") -> np.ndarray | None:
+        """Take one sample: a number, or `inputs` of them. Where the head reads, what it says; else None.
+
+        The array returned is the stream's own, and the next reading overwrites it. Past the last step the schedule
+        holds nothing: samples are ignored, the state stays.
+        """
+        if self._scalar and type(x_t) is float:
+            self._x[0] = x_t
+        else:
+            self._x_view[:] = self._sample(x_t)
+        self._step += 1
+        if self._step in self._reads:
+            self._take_and_read(self._pointer)
+            return self._y
+        self._take(self._pointer)
+        return None
+
+    def _sample(self, x_t) -> np.ndarray:
+        if isinstance(x_t, Tensor):
+            x_t = x_t.detach().cpu().numpy()
+        sample = np.asarray(x_t, np.float32)
+        inputs = len(self._x)
+        if sample.shape != (inputs,) and not (self._scalar and sample.shape == ()):
+            raise ValueError(f"a sample has {inputs} numbers, shape ({inputs},), but this one has shape {sample.shape}")
+        return sample
+
+    def output(self) -> np.ndarray:
+        """What the head makes of the state now, wherever it is meant to read."""
+        self.network.library.glstm_stream_output(self._pointer)
+        return self._y.copy()
+
+    def reset(self) -> None:
+        """To the very start."""
+        self.network.library.glstm_stream_reset(self._pointer)
+        self._step = 0
+
+    def __copy__(self) -> "Stream":
+        other = Stream(self.network, self._reads)
+        other._words[:], other._numbers[:], other._y[:] = self._words, self._numbers, self._y
+        other._step = self._step
+        return other
+
+    def __deepcopy__(self, memo: dict) -> "Stream":
+        return self.__copy__()
+
+    def save(self, path: Path | str) -> None:
+        """The state, as a file that `load` reads."""
+        tensors = {"words": self._words, "numbers": self._numbers, "position": np.array(self._step)}
+        write_atomically(Path(path), save(tensors, {"network": self.network.fingerprint}))
+
+    def load(self, path: Path | str) -> None:
+        """Go on where `save` was called; the file must come from a stream of the same network."""
+        path = Path(path)
+        try:
+            content = path.read_bytes()
+            tensors = load(content)
+        except FileNotFoundError:
+            raise UserError(f"there is no file {path}") from None
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{path} cannot be read as the state of a stream: {error}") from None
+        own = {"words": self._words, "numbers": self._numbers, "position": np.array(0)}
+        if not all(name in tensors and _like(tensors[name], array) for name, array in own.items()):
+            raise UserError(f"{path} is not the state of a stream of this network")
+        if f'"{self.network.fingerprint}"'.encode() not in content[: 8 + int.from_bytes(content[:8], "little")]:
+            raise UserError(f"{path} is the state of a stream of another network")
+        self._words[:], self._numbers[:] = tensors["words"], tensors["numbers"]
+        self._step = int(tensors["position"])
+
+
+def _like(array: np.ndarray, own: np.ndarray) -> bool:
+    return array.shape == own.shape and array.dtype.kind == own.dtype.kind

@@ -1,0 +1,71 @@
+"""From a trained run to what goes elsewhere, on the command line."""
+
+import shutil
+import subprocess
+
+import onnx
+import pytest
+from test_cli import RUN_SMALL, command
+
+
+def glstm(*arguments, check=True) -> subprocess.CompletedProcess:
+    done = subprocess.run(command(*arguments), capture_output=True, text=True)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    run = tmp_path_factory.mktemp("deploy") / "run"
+    glstm("train", "adding", *RUN_SMALL, "--epochs", 2, "--out", run)
+    return run
+
+
+def test_deploy_says_what_it_brings(run):
+    shown = glstm("deploy", run, "--threshold", 0.05, "--seconds", 0.02).stdout
+    for word in ("units", "open", "operations, exact", "mse", "state, bytes", "torch.nn.LSTM", "ONNX Runtime's LSTM"):
+        assert word in shown
+    assert "deployed at 0.05" in shown
+
+
+def test_deploy_finds_a_threshold(run):
+    free = glstm("deploy", run, "--max-error", 1000, "--seconds", 0.02).stdout
+    assert "threshold 0.9, chosen on" in free
+    careful = glstm("deploy", run, "--max-error", 0, "--seconds", 0.02).stdout
+    assert float(careful.split("threshold ")[1].split(",")[0]) < 0.9
+
+
+@pytest.mark.parametrize("int8", [[], ["--int8"]])
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
+def test_export_c_leaves_a_program_that_checks_itself(run, int8, tmp_path):
+    shown = glstm("export", "c", run, "--out", tmp_path, "--name", "adder", *int8).stdout
+    assert "bytes of constant data" in shown
+    assert ("with int8" in shown) == bool(int8)
+    build = ["gcc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-DADDER_TEST", "adder.c", "-o", "adder"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "adder"]).returncode == 0
+
+
+def test_export_onnx_is_checked_and_written(run, tmp_path):
+    shown = glstm("export", "onnx", run, "--out", tmp_path, "--name", "adder").stdout
+    assert "2000 steps" in shown
+    for name in ("adder.onnx", "adder-step.onnx"):
+        onnx.checker.check_model(onnx.load(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["deploy", "RUN", "--threshold", 1.5], "a threshold must be at least 0 and below 1, not 1.5"),
+        (["deploy", "RUN", "--threshold", 0.1, "--max-error", 1], "give one of them"),
+        (["deploy", "RUN", "--max-error", -1], "--max-error is how much more error may be"),
+        (["deploy", "nowhere"], "nowhere is not a run folder"),
+        (["export", "c", "RUN", "--name", "No-Name"], "a name for C is made of lower-case letters"),
+        (["export", "onnx", "RUN", "--threshold", 1], "a threshold must be at least 0 and below 1, not 1"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(run, arguments, says, tmp_path):
+    done = glstm(*(run if one == "RUN" else one for one in arguments), check=False)
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,170 @@
+"""Exported C, compiled by real compilers with every warning an error, says what PyTorch says."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from networks import KINDS, STEPS, deep_network, network
+
+from glstm import deploy
+from glstm.errors import UserError
+from glstm.runtime.export_c import Vectors, export_c
+from glstm.runtime.quantize import as_floats, quantize
+from glstm.runtime.runtime import Runtime
+
+V_T = 0.01
+STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror", "-O2"]
+COMPILERS = [
+    pytest.param(
+        command,
+        id=" ".join(command),
+        marks=pytest.mark.skipif(not shutil.which(command[0]), reason=f"no {command[0]}"),
+    )
+    for command in (["gcc", "-std=c99"], ["clang", "-std=c99"], ["g++", "-x", "c++"], ["clang++", "-x", "c++"])
+]  # fmt: skip
+needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
+
+
+def exported(model, folder, name="net", int8=False, sequences=4):
+    """The files, with what the runtime says to random sequences in the self-test."""
+    runtime = deploy(model, STEPS, V_T)
+    x = torch.randn(STEPS, sequences, model.layer.input_size, generator=torch.Generator().manual_seed(3))
+    quantized = quantize(runtime.plan, x) if int8 else None
+    says = Runtime(as_floats(runtime.plan, quantized), runtime.reads) if quantized else runtime
+    vectors = Vectors(x.transpose(0, 1).numpy(), says(x).numpy(), tolerance=1e-5)
+    return runtime, vectors, export_c(runtime.plan, folder, name, vectors, quantized)
+
+
+def built(compiler, folder, *more, name="net"):
+    command = [*compiler, *STRICT, *more, f"{name}.c", "-o", "program"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "program"
+
+
+def run(program, text=""):
+    return subprocess.run([program], input=text, capture_output=True, text=True)
+
+
+@needs_gcc
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("int8", [False, True])
+def test_the_self_test_passes(kind, int8, tmp_path):
+    exported(deep_network(kind), tmp_path, int8=int8)
+    done = run(built(["gcc", "-std=c99"], tmp_path, "-DNET_TEST"))
+    assert done.returncode == 0, done.stdout
+    assert re.fullmatch(r"net: largest difference from PyTorch [-.e\d]+\n", done.stdout)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("int8", [False, True])
+def test_every_compiler_takes_it_without_a_warning(compiler, int8, tmp_path):
+    exported(network("stack"), tmp_path, int8=int8)
+    assert run(built(compiler, tmp_path, "-DNET_TEST")).returncode == 0
+    built([*compiler, "-c"], tmp_path)
+    built(compiler, tmp_path, "-DNET_MAIN")
+
+
+@needs_gcc
+def test_the_self_test_can_fail(tmp_path):
+    _, _, (_, source) = exported(network("g-LSTM"), tmp_path)
+    text = source.read_text()
+    start = text.index("test_y[] = {") + len("test_y[] = {")
+    source.write_text(text[:start] + " 9.0f +" + text[start:])
+    assert run(built(["gcc", "-std=c99"], tmp_path, "-DNET_TEST")).returncode == 1
+
+
+@needs_gcc
+def test_main_reads_samples_from_standard_input(tmp_path):
+    runtime, vectors, _ = exported(network("stack"), tmp_path)
+    program = built(["gcc", "-std=c99"], tmp_path, "-DNET_MAIN")
+    text = " ".join(map(str, vectors.x.flatten().tolist()))
+    answers = np.array([line.split() for line in run(program, text).stdout.splitlines()], np.float32)
+    assert np.allclose(answers, vectors.y, atol=1e-5)
+    early = run(program, " ".join(map(str, vectors.x[0, :20].flatten().tolist()))).stdout
+    expected = runtime(torch.from_numpy(vectors.x[0, :20]))
+    assert np.allclose(np.array(early.split(), np.float32), expected, atol=1e-5)
+    assert run(program).stdout == ""
+    for wrong, says in (("1 2 three", "something that is no number"), ("1 2", "ends within a sample of 3 numbers")):
+        done = run(program, wrong)
+        assert done.returncode == 1
+        assert says in done.stderr
+
+
+@needs_gcc
+def test_it_needs_nothing_and_keeps_nothing(tmp_path):
+    """Of other libraries only memory functions, which a compiler may call on its own; nothing can be written to."""
+    exported(deep_network("stack"), tmp_path)
+    subprocess.run(["gcc", "-std=c99", "-O2", "-c", "net.c"], cwd=tmp_path, check=True)
+    symbols = subprocess.run(["nm", "net.o"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    kinds = {line.split()[-1]: line.split()[-2] for line in symbols.splitlines()}
+    assert {name for name, kind in kinds.items() if kind == "U"} <= {"memcpy", "memset", "memmove", "__stack_chk_fail"}
+    assert {kind for kind in kinds.values()} <= set("UTtrRd")
+    assert not [
+        name for name, kind in kinds.items() if kind == "d" and not name.startswith("net_")
+    ]  # pointers in tables
+    assert {name for name, kind in kinds.items() if kind == "T"} == {"net_reset", "net_step", "net_output"}
+
+
+COUNTER = """#include <stdio.h>
+static unsigned long long done;
+#define GLSTM_COUNT(operations) (done += (operations))
+__attribute__((destructor)) static void tell(void) { printf("%llu\\n", done); }
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_operations_counted_are_those_done(kind, tmp_path):
+    runtime, vectors, _ = exported(network(kind), tmp_path)
+    (tmp_path / "counter.h").write_text(COUNTER)
+    command = ["gcc", "-include", "counter.h", "-DNET_TEST", "net.c", "-o", "program"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert int(run(tmp_path / "program").stdout.split()[-1]) == runtime.ops * len(vectors.x)
+
+
+@needs_gcc
+def test_two_networks_live_in_one_program(tmp_path):
+    exported(network("g-LSTM"), tmp_path, "one")
+    exported(network("LSTM"), tmp_path, "two", int8=True)
+    (tmp_path / "both.c").write_text(
+        '#include "one.h"\n#include "two.h"\n'
+        "int main(void) { one_state a; two_state b; one_reset(&a); two_reset(&b); return (int)(a.step + b.step); }\n"
+    )
+    command = ["gcc", "-std=c99", *STRICT, "both.c", "one.c", "two.c", "-o", "program"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert run(tmp_path / "program").returncode == 0
+
+
+@pytest.mark.parametrize("name", ["", "Digits", "1st", "a-b", "../x", "a b"])
+def test_a_name_that_is_none_in_c_is_refused(name, tmp_path):
+    with pytest.raises(UserError, match="a name for C is made of"):
+        exported(network("g-LSTM"), tmp_path, name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_int8_is_close_and_small(tmp_path):
+    model = network("g-LSTM")
+    plan = deploy(model, STEPS, V_T).plan
+    x = torch.randn(STEPS, 50, 1)
+    int8 = quantize(plan, x)
+    close = Runtime(as_floats(plan, int8), (STEPS,))(x)
+    exact = Runtime(plan, (STEPS,))(x)
+    assert 0 < (close - exact).abs().max() < 0.05 * exact.abs().max()
+    assert all(np.abs(layer.w_h).max() <= 127 for layer in int8.layers)
+
+
+def test_scales_follow_the_data():
+    """A large weight on an input that is always 0 need not be met: it is cut, where the others gain by finer steps."""
+    model = network("LSTM")
+    with torch.no_grad():
+        model.layer.weight_ih_l0[:, 1] = 20.0
+    plan = deploy(model, STEPS, V_T).plan
+    x = torch.randn(STEPS, 20, 2)
+    x[..., 1] = 0
+    quiet, busy = quantize(plan, x), quantize(plan, torch.randn(STEPS, 20, 2))
+    assert (busy.layers[0].scale_x == busy.layers[0].scale_x.max()).all()
+    assert (quiet.layers[0].scale_x < busy.layers[0].scale_x).mean() > 0.8

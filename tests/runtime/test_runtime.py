@@ -1,0 +1,152 @@
+"""A deployed network says what the model says, on whole sequences of any kind, and knows what it costs."""
+
+import numpy as np
+import pytest
+import torch
+from networks import KINDS, STEPS, deep_network, network, thresholded
+
+import glstm
+from glstm import count_cached_ops, deploy
+from glstm.runtime.threshold import largest_threshold
+
+V_T = 0.01
+
+
+def sequences(model, batch=5, steps=STEPS):
+    return torch.randn(steps, batch, model.layer.input_size, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [network, deep_network])
+def test_whole_sequences_are_the_models(kind, make):
+    model = make(kind)
+    x = sequences(model)
+    runtime = deploy(model, STEPS, V_T)
+    for batch in (x, x[:, :1], x[:, :0], torch.cat([x] * 20, 1)):
+        assert torch.allclose(runtime(batch), thresholded(model, V_T, batch), atol=1e-6)
+    one = runtime(x[:, 2])
+    assert one.shape == (3,)
+    assert torch.allclose(one, runtime(x)[2], atol=1e-6)
+    out = runtime(x.numpy())
+    assert isinstance(out, np.ndarray)
+    assert np.allclose(out, runtime(x).numpy(), atol=1e-6)
+    assert np.allclose(runtime(x.double().numpy()), out, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["g-LSTM", "stack", "Phased LSTM", "LSTM"])
+def test_the_head_reads_where_it_is_told(kind):
+    model = network(kind)
+    x = sequences(model)
+    expected = torch.stack([thresholded(model, V_T, x[:step]) for step in range(1, STEPS + 1)])
+    assert torch.allclose(deploy(model, STEPS, V_T, reads="every")(x), expected, atol=1e-6)
+    chosen = deploy(model, STEPS, V_T, reads=[40, 7, STEPS])
+    assert torch.allclose(chosen(x), expected[[6, 39, STEPS - 1]], atol=1e-6)
+    assert torch.allclose(chosen(x[:39]), expected[[6]], atol=1e-6)
+    assert chosen(x[:6]).shape == (0, 5, 3)
+
+
+def test_a_shorter_sequence_ends_where_it_ends():
+    model = network("g-LSTM")
+    runtime, x = deploy(model, STEPS, V_T), sequences(model)
+    for steps in (1, 2, 31):
+        assert torch.allclose(runtime(x[:steps]), thresholded(model, V_T, x[:steps]), atol=1e-6)
+
+
+def test_real_timestamps():
+    model = network("wide gates")
+    times = torch.tensor([0.5, 2.0, 2.1, 17.0, 33.3, 58.0, 300.0])
+    x = sequences(model, steps=len(times))
+    expected = thresholded(model, V_T, x, times)
+    for given in (times, times.tolist()):
+        runtime = deploy(model, given, V_T)
+        assert torch.allclose(runtime(x), expected, atol=1e-6)
+        stream = runtime.stream()
+        answers = [stream.step(sample) for sample in x[:, 0].numpy()]
+        assert np.allclose(answers[-1], expected[0], atol=1e-6)
+
+
+def test_what_it_costs():
+    model = network("some never open")
+    runtime = deploy(model, STEPS, V_T)
+    model.layer.threshold = V_T
+    k = model.layer.openness(STEPS)[0]
+    assert runtime.units == (int(k.gt(0).any(0).sum()),)
+    assert runtime.units[0] < 16
+    assert runtime.ops == count_cached_ops(k, 1)
+    assert runtime.openness == pytest.approx(k.gt(0).double().mean().item())
+    assert runtime.lstm_ops == glstm.count_ops(STEPS, 16, 1)
+    plan = runtime.plan
+    arrays = [*plan.layers[0].constants, plan.head[0].weight, plan.head[0].bias]
+    assert runtime.memory.constant == sum(array.nbytes for array in arrays)
+    stream = runtime.stream()
+    assert runtime.memory.state == stream._words.nbytes + stream._numbers.nbytes
+
+
+def test_only_weights_that_are_read_are_kept():
+    """A unit reads those that opened before it closed for good, and no other: the rest of its row is not there."""
+    model = network("g-LSTM")
+    layer = deploy(model, STEPS, V_T).plan.layers[0]
+    opens = layer.table > 0
+    first, last = opens.argmax(0), STEPS - 1 - opens[::-1].argmax(0)
+    assert (np.diff(first) >= 0).all()
+    for unit in range(layer.units):
+        assert layer.row[unit + 1] - layer.row[unit] == (first < last[unit]).sum()
+    assert layer.row[-1] < layer.units**2 * 0.75
+
+
+def test_the_model_is_left_as_it_was():
+    model = network("Phased LSTM").train()
+    model.layer.threshold = 0.3
+    deploy(model, STEPS, V_T)
+    assert model.layer.threshold == 0.3
+    assert model.training
+    assert model.layer.training
+
+
+def test_gradients_and_half_precision_do_not_matter():
+    model = network("g-LSTM").double()
+    x = sequences(model)
+    runtime = deploy(model, STEPS, V_T)
+    y = runtime(x.double().requires_grad_())
+    assert not y.requires_grad
+    assert y.dtype is torch.float32
+    assert torch.allclose(y, thresholded(model, V_T, x.double()).float(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda m: deploy(m.layer, STEPS), "deploy takes a SequenceModel"),
+        (lambda m: deploy(m, 0), "steps must be at least 1, not 0"),
+        (lambda m: deploy(m, [3.0, 2.0]), "one increasing row of numbers"),
+        (lambda m: deploy(m, []), "one increasing row of numbers"),
+        (lambda m: deploy(m, STEPS, 1.0), "threshold must be at least 0 and below 1, not 1.0"),
+        (lambda m: deploy(m, STEPS, reads="sometimes"), "reads must be"),
+        (lambda m: deploy(m, STEPS, reads=[0, 3]), r"the head reads at steps from 1 to 60, not at \[0, 3\]"),
+        (lambda m: deploy(m, STEPS)(torch.zeros(STEPS + 1, 2, 1)), "sequences of 1 to 60 steps, but x has 61"),
+        (lambda m: deploy(m, STEPS)(torch.zeros(STEPS, 2, 4)), r"x must be \(T, B, 1\), or .* not \(60, 2, 4\)"),
+        (lambda m: deploy(m, STEPS)([1.0]), "not list"),  # pyright: ignore[reportCallIssue]
+    ],
+)
+def test_what_does_not_fit_is_named(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        wrong(network("g-LSTM"))
+
+
+def test_what_cannot_be_deployed_is_named():
+    both = glstm.SequenceModel(glstm.GLSTM(1, 4, bidirectional=True), torch.nn.Linear(8, 2))
+    with pytest.raises(ValueError, match="bidirectional"):
+        deploy(both, STEPS)
+    odd = glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()))
+    with pytest.raises(ValueError, match=r"a head is a Linear, or .* not Linear, Tanh"):
+        deploy(odd, STEPS)
+
+
+def test_the_largest_threshold_that_costs_little():
+    def error_at(threshold: float) -> float:
+        return 0.02 + (0.002 if threshold > 0.05 else 0.0) + (0.05 if threshold > 0.3 else 0.0)
+
+    candidates = (0.5, 0.3, 0.1, 0.05, 0.01)
+    assert largest_threshold(error_at, 0.003, candidates) == 0.3
+    assert largest_threshold(error_at, 0.001, candidates) == 0.05
+    assert largest_threshold(lambda threshold: float(threshold > 0), 0.0, candidates) == 0.0
