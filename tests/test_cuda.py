@@ -5,6 +5,7 @@ import torch
 
 from glstm import GLSTM
 from glstm.data import Adding
+from glstm.data.images import PixelTask
 from glstm.errors import UserError
 from glstm.training import Population
 from glstm.training.build import build_task
@@ -72,6 +73,22 @@ def test_a_graph_makes_the_same_bits_as_its_kernels_one_by_one(recipes, precisio
     assert not kernels.one_graph
     assert torch.equal(graph.stack.flat, kernels.stack.flat)
     assert graph.test() == kernels.test()
+
+
+def test_images_that_move_train_in_a_graph_as_without():
+    images = torch.randint(256, (50, 25, 1), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    labels = torch.arange(50) % 10
+    recipes = [
+        Recipe("smnist", units=6, mu=(1.0, 25.0), sigma=9.0, batch=16, epochs=3, shift=2, seed=s) for s in (0, 1)
+    ]
+    flat = []
+    for graph in (True, False):
+        task = PixelTask("smnist", (images, labels), (images, labels), shift=2, device="cuda")
+        population = Population(recipes, task, graph=graph)
+        for epoch in (1, 2, 3):
+            population.train(epoch)
+        flat.append(population.stack.flat.detach())
+    assert torch.equal(*flat)
 
 
 @mixes

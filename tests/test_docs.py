@@ -13,11 +13,12 @@ import glstm
 from glstm.gates import Gate, Values
 
 ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/deploy.md")]
 
 
 def blocks() -> list:
     found = []
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/tour.md"):
+    for path in DOCUMENTS:
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
             found.append(pytest.param(code, id=f"{path.name}-{number}"))
     return found
@@ -27,7 +28,7 @@ def test_what_the_documents_link_to_is_in_the_repository():
     tracked = set(
         subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     )
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs/tour.md"):
+    for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert str((path.parent / target).resolve().relative_to(ROOT)) in tracked, f"{path.name} links to {target}"
 

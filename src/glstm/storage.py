@@ -34,5 +34,5 @@ def make_folder(path: Path) -> None:
         raise UserError(f"the folder {path} cannot be written to")
 
 
-def write_json(path: Path, value: object) -> None:
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:
+    write_atomically(path, (json.dumps(value, indent=indent) + "\n").encode())

@@ -30,9 +30,16 @@ def test_deploy_says_what_it_brings(run):
 
 def test_deploy_finds_a_threshold(run):
     free = glstm("deploy", run, "--max-error", 1000, "--seconds", 0.02).stdout
-    assert "threshold 0.9, chosen on" in free
+    assert "threshold 0.9, chosen on 60 fresh sequences" in " ".join(free.split())
     careful = glstm("deploy", run, "--max-error", 0, "--seconds", 0.02).stdout
     assert float(careful.split("threshold ")[1].split(",")[0]) < 0.9
+
+
+def test_deploy_chooses_on_images_that_were_held_out(real_mnist, tmp_path):
+    options = ["--units", 4, "--train-size", 20, "--test-size", 10, "--batch", 10, "--epochs", 1, "--data", real_mnist]
+    glstm("train", "smnist", *options, "--out", tmp_path / "run")
+    shown = glstm("deploy", tmp_path / "run", "--max-error", 100, "--seconds", 0.02, "--data", real_mnist).stdout
+    assert "threshold 0.9, chosen on 5,000 training sequences that were held out" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("int8", [[], ["--int8"]])

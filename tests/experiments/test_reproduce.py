@@ -98,11 +98,31 @@ def test_a_stopped_experiment_goes_on_to_the_same_figures(tmp_path):
     assert run([PAIR], Store(tmp_path / "whole"))
     store = Store(tmp_path / "cut")
     assert not run([PAIR], store, StopAfter(4))
+    assert not write_result(PAIR, store, tmp_path, small=False)
     assert not run([PAIR], store, StopAfter(3))
     assert run([PAIR], store)
     for recipe in (recipe for arm in PAIR.arms for recipe in arm.recipes()):
         whole, cut = (Store(tmp_path / name).summary(recipe) for name in ("whole", "cut"))
         assert whole["curve"]["test_error"] == cut["curve"]["test_error"]
+
+
+def test_an_arm_that_is_finished_is_written_and_the_others_are_named(tmp_path):
+    store = Store(tmp_path / "store")
+    assert run([Experiment("half", "", "", PAIR.arms[1:])], store)
+    assert write_result(PAIR, store, tmp_path, small=False)
+    result = json.loads((tmp_path / "pair.json").read_text())
+    assert [arm["name"] for arm in result["arms"]] == ["l"]
+    assert result["missing"] == ["g"]
+
+
+def test_who_shares_a_device_takes_part_of_the_time(tmp_path):
+    store = Store(tmp_path)
+    runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": "CPU"}, sharing=4)
+    (one,) = wanted([Experiment("one", "", "", PAIR.arms[1:])])
+    assert runner.train([one], Display(), lambda: False)
+    summary = store.summary(one.recipe)
+    whole = sum(summary["curve"]["seconds"]) + sum(summary["curve"]["test_seconds"])
+    assert summary["seconds"] == pytest.approx(whole / 4)
 
 
 def test_a_broken_summary_is_named(tmp_path):

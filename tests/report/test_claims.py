@@ -26,7 +26,7 @@ def made_up(gated_learns_at: int, plain_learns_at: int, closed_error: float) -> 
             times = gated_learns_at, plain_learns_at, closed_error
             runs = [Run(network(recipe, arm.probes, one.thresholds, *times)) for recipe in arm.recipes()]
             arms.append(Arm(arm.name, arm.paper, arm.at_epoch, arm.at_threshold, runs))
-        results.append(Result(one.name, one.title, one.question, False, arms))
+        results.append(Result(one.name, one.title, one.question, False, arms, []))
     return results
 
 

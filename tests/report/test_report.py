@@ -54,7 +54,14 @@ def results(tmp_path):
          "runs": [summary(5, [0.9, 0.8, 0.7], probed(0.7))]},
     ]  # fmt: skip
     for name in ("one", "two"):
-        content = {"name": name, "title": f"Title {name}", "question": "?", "small": False, "arms": arms}
+        content = {
+            "name": name,
+            "title": f"Title {name}",
+            "question": "?",
+            "small": False,
+            "missing": ["a third"],
+            "arms": arms,
+        }
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     return tmp_path
 
@@ -64,6 +71,7 @@ def test_figures_are_those_of_the_json(results):
     assert text.index("Title two") < text.index("Title one")
     assert "| g <b> | 1.30 % | 4.00 % ± 1.41 % | 2 | 27.67 % | 3 | 9.0 % | 0.99 M |" in text
     assert "| LSTM |  | 80.00 % ± 0.00 % | 1 | 85.00 % | 2 | 25.0 % |  |" in text
+    assert "Not trained yet: a third." in text
     assert "1.5 minutes, at" in text  # three networks, each once, though two experiments show them
 
 

@@ -153,3 +153,54 @@ def table(results) -> Table:
         colour = "" if asked is None else "[green]" if ratio >= asked else "[red]"
         table.add_row(str(result.case), *cells, f"{colour}{ratio:.1f}", "" if asked is None else f"{asked:g}")
     return table
+
+
+@app.command("cortex-m4")
+def cortex_m4(
+    run: Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)],
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the figures, as JSON.")] = Path("runs/bench/cortex-m4.json"),
+) -> None:
+    """Exported C on an emulated Cortex-M4 board, beside a plain LSTM of the same size exported the same way.
+
+    Needs gcc-arm-none-eabi with newlib, and qemu-system-arm.
+    """
+    from dataclasses import asdict
+
+    from glstm.bench.cortex_m4 import dense_lstm, measure
+    from glstm.bench.machine import describe
+    from glstm.cli.export import load_deployed
+    from glstm.runtime.quantize import quantize
+    from glstm.storage import write_json
+
+    plan, task, _ = load_deployed(run, threshold, data)
+    x, _ = task.test_samples(slice(0, 3))
+    calibration, _ = task.cut(task.stage(0, 0), slice(0, min(500, task.train_size)))
+    plain = dense_lstm(plan.inputs, plan.hidden, plan.outputs, plan.steps)
+    sequences = x.transpose(0, 1).contiguous().numpy()
+    found = {}
+    with progress_bar(Console()) as progress:
+        bar = progress.add_task("", total=4)
+        for name, one in (("LSTM", plain), ("this", plan)):
+            for kind in ("float32", "int8"):
+                progress.update(bar, description=f"{name}, {kind}")
+                few = calibration[:, :20] if one is plain else calibration
+                found[f"{name}, {kind}"] = measure(one, sequences, quantize(one, few) if kind == "int8" else None)
+                progress.advance(bar)
+    table = Table("", "flash", "state", "instructions", "a step", "fewer", "off by", title="bytes, and one sequence")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.columns[0].no_wrap = True
+    for name, one in found.items():
+        dense = found[f"LSTM, {name.rsplit(' ', 1)[1]}"]
+        sizes = [f"{one.flash:,}", f"{one.state:,}", f"{one.instructions / 1e6:.2f} M"]
+        ratio = f"{dense.instructions / one.instructions:.1f}"
+        table.add_row(name, *sizes, f"{one.per_step(plan.steps):,.0f}", ratio, f"{one.difference:.1e}")
+    Console().print(table)
+    figures = {name: asdict(one) for name, one in found.items()}
+    write_json(out, {**describe(), "steps": plan.steps, "operations": plan.ops, "openness": plan.openness, **figures})
+    Console().print(f"written to {out}")

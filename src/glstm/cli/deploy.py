@@ -12,7 +12,8 @@ from rich.table import Table
 from glstm.cli.train import require_folder
 from glstm.errors import UserError
 
-HELD_OUT = 5000  # training sequences on which a threshold is chosen
+HELD_OUT = 5000  # sequences on which a threshold is chosen
+NOBODYS_SEED = -1  # of sequences that no run was trained on
 
 
 def deploy(
@@ -56,16 +57,16 @@ def deploy(
     console = Console()
     if max_error is not None:
         allowed = max_error / 100 if task.as_percent else max_error
+        sequences, seen = _held_out(recipe, task, data or folder.data())
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("choosing a threshold", total=len(CANDIDATES) + 1)
 
             def error_at(value: float) -> float:
                 progress.advance(bar)
-                return _training_error(model, task, value)
+                return _error(model, task, sequences, value)
 
             threshold = largest_threshold(error_at, allowed)
-        count = min(HELD_OUT, task.train_size)
-        console.print(f"threshold {threshold:g}, chosen on {count:,} training sequences", highlight=False)
+        console.print(f"threshold {threshold:g}, chosen on {seen}", highlight=False)
     elif threshold is None:
         threshold = recipe.threshold or 0.01
     if not 0 <= threshold < 1:
@@ -106,17 +107,34 @@ def deploy(
     console.print(table)
 
 
-def _training_error(model, task, threshold: float) -> float:
-    """On the first batches of training data, in the order of their first epoch."""
+def _held_out(recipe, task, data: Path | None) -> tuple[list, str]:
+    """Batches to choose a threshold on, and what they are: sequences that the network has not been trained on, if there
+    are any."""
+    import torch
+
+    from glstm.training.build import build_task
+
+    whole, used = task, task.train_size
+    if recipe.train_size is not None:
+        whole = build_task(recipe.changed(train_size=None), data)
+    if recipe.task == "adding":
+        count, stage, what = HELD_OUT, task.stage(NOBODYS_SEED, 0), "fresh sequences"
+    elif whole.train_size > used:
+        count = min(HELD_OUT, whole.train_size - used)
+        task, stage, what = whole, (torch.arange(used, used + count),), "training sequences that were held out"
+    else:
+        count, stage = min(HELD_OUT, task.train_size), task.stage(0, 0)[:1]
+        what = "training sequences, all of them seen before: --train-size in training would hold some out"
+    batches = [task.cut(stage, slice(first, min(first + 500, count))) for first in range(0, count, 500)]
+    return batches, f"{sum(y.shape[-1] for _, y in batches):,} {what}"
+
+
+def _error(model, task, batches: list, threshold: float) -> float:
     from glstm.training.evaluate import evaluating, threshold_at
 
-    count = min(HELD_OUT, task.train_size)
-    stage, wrong = task.stage(0, 0), 0.0
     with evaluating(model), threshold_at(model.layer, threshold):
-        for first in range(0, count, 500):
-            x, y = task.cut(stage, slice(first, min(first + 500, count)))
-            wrong += float(task.errors(model(x), y).sum())
-    return wrong / count
+        wrong = sum(float(task.errors(model(x), y).sum()) for x, y in batches)
+    return wrong / sum(y.shape[-1] for _, y in batches)
 
 
 def _millions(operations: float) -> str:

@@ -35,19 +35,13 @@ def export_to_c(
     With -DNAME_MAIN the .c is a program that reads samples from standard input, with -DNAME_TEST one that compares
     itself with PyTorch on sequences from the test set.
     """
-    from glstm.runtime import deploy
     from glstm.runtime.export_c import Vectors, export_c
     from glstm.runtime.plan import constant_bytes
     from glstm.runtime.quantize import as_floats, constant_bytes_int8, quantize
     from glstm.runtime.runtime import Runtime
-    from glstm.training.build import build_task
     from glstm.training.evaluate import sums_of
 
-    require_folder(data)
-    folder, model, threshold = _load(run, threshold)
-    task = build_task(folder.recipe(), data or folder.data())
-    folder.check_artifacts(task)
-    plan = deploy(model, task.steps, threshold).plan
+    plan, task, _ = load_deployed(run, threshold, data)
     x, _ = task.test_samples(slice(0, SELF_TEST))
     expected, quantized, console = Runtime(plan, (task.steps,)), None, Console()
     if int8:
@@ -95,6 +89,18 @@ def onnx(
     for file, graph in ((f"{name}.onnx", whole), (f"{name}-step.onnx", step)):
         write_atomically(out / file, graph.SerializeToString())
         console.print(str(out / file), highlight=False, soft_wrap=True, markup=False)
+
+
+def load_deployed(run: Path, threshold: float | None, data: Path | None):
+    """The run's network as a plan, its task and the threshold used."""
+    from glstm.runtime import deploy
+    from glstm.training.build import build_task
+
+    require_folder(data)
+    folder, model, threshold = _load(run, threshold)
+    task = build_task(folder.recipe(), data or folder.data())
+    folder.check_artifacts(task)
+    return deploy(model, task.steps, threshold).plan, task, threshold
 
 
 def _load(run: Path, threshold: float | None):

@@ -29,6 +29,9 @@ def reproduce(
     matmul: Annotated[
         Literal["high", "highest"], typer.Option(help="CUDA: how exactly matrices are multiplied.")
     ] = "high",
+    sharing: Annotated[
+        int, typer.Option(min=1, help="So many of these commands share the device: each counts its part of the time.")
+    ] = 1,
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Stop after so long; the same command goes on.", show_default=False)
     ] = None,
@@ -57,7 +60,7 @@ def reproduce(
     fabric = make_fabric(device)
     set_matmul(fabric, matmul)
     where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}
-    runner = Runner(keep, fabric, data, where, _machine(fabric.device))
+    runner = Runner(keep, fabric, data, where, _machine(fabric.device), sharing)
     todo = [one for one in wanted(chosen) if one.missing(keep.summary(one.recipe))]
     work = populations(todo, room_on(fabric.device))
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")

@@ -8,5 +8,7 @@ EXPERIMENT = Experiment(
     arms=(
         Arm("g-LSTM", PRESETS["adding-1000"], paper=7.7e-5, probes=("gates",), at_epoch=500),
         Arm("PLSTM", PRESETS["adding-plstm"], paper=2.4e-4, probes=("gates",)),
+        # r is a share: a rate of 1 throws it about
+        Arm("PLSTM, gate rate 0.1", PRESETS["adding-plstm"].changed(gate_lr=0.1), probes=("gates",)),
     ),
 )

@@ -75,10 +75,19 @@ def room_on(device: torch.device) -> Callable[[Recipe], int]:
 
 
 class Runner:
+    """`sharing`: how many processes train on the device at once, so that each takes its share of the time."""
+
     def __init__(
-        self, store: Store, fabric: Fabric, data: Path | str | None, where: dict[str, Any], machine: dict[str, Any]
+        self,
+        store: Store,
+        fabric: Fabric,
+        data: Path | str | None,
+        where: dict[str, Any],
+        machine: dict[str, Any],
+        sharing: int = 1,
     ):
         self.store, self.fabric, self.data, self.where, self.machine = store, fabric, data, where, machine
+        self.sharing = sharing
 
     def train(self, population: list[Wanted], display: Display, should_stop: Callable[[], bool]) -> bool:
         """Train and measure; False when stopped before the end."""
@@ -105,7 +114,7 @@ class Runner:
             "metric": task.metric,
             "as_percent": task.as_percent,
             "curve": _columns(run.history),
-            "seconds": sum((row.seconds + row.test_seconds) / row.together for row in run.history),
+            "seconds": sum((row.seconds + row.test_seconds) / row.together for row in run.history) / self.sharing,
             "probes": found,
             "machine": self.machine,
         }
@@ -118,21 +127,38 @@ def _columns(history: list[EpochRow]) -> dict[str, list[float]]:
 
 
 def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
-    """The experiment's JSON, if all its networks are finished."""
-    arms = []
+    """The experiment's JSON, of the arms whose networks are all finished; False if there is none."""
+    arms, missing = [], []
     for arm in experiment.arms:
         runs = [store.summary(recipe) for recipe in arm.recipes()]
         if any(run is None for run in runs):
-            return False
+            missing.append(arm.name)
+            continue
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
         arms.append({"name": arm.name, **figures, "seeds": arm.seeds, "runs": runs})
+    if not arms:
+        return False
     result = {
         "name": experiment.name,
         "title": experiment.title,
         "question": experiment.question,
         "small": small,
         "written": time.strftime("%Y-%m-%d", time.gmtime()),
+        "missing": missing,
         "arms": arms,
     }
-    write_json(folder / f"{experiment.name}.json", result)
+    write_json(folder / f"{experiment.name}.json", _rounded(result), indent=None)  # long curves: a line is enough
     return True
+
+
+def _rounded(value: Any) -> Any:
+    """With as many digits as anybody will look at."""
+    match value:
+        case float():
+            return float(f"{value:.6g}")
+        case dict():
+            return {key: _rounded(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_rounded(one) for one in value]
+        case _:
+            return value

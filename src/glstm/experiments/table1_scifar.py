@@ -2,7 +2,7 @@ from glstm.experiments.experiment import Arm, Experiment
 from glstm.training.recipe import PRESETS
 
 G_LSTM = PRESETS["scifar"]
-TUNED = G_LSTM.changed(schedule="cosine")
+TUNED = G_LSTM.changed(schedule="cosine", shift=2)
 
 EXPERIMENT = Experiment(
     name="table1-scifar",

@@ -5,7 +5,7 @@ PAPER = PRESETS["smnist"]
 EPOCHS = PAPER.epochs
 PLAIN = PAPER.changed(cell="lstm")
 LSTM = PLAIN.changed(epochs=360)  # by the paper's recipe it has not settled after 120
-TUNED = PAPER.changed(decay=0.9, schedule="cosine")
+TUNED = PAPER.changed(decay=0.9, schedule="cosine", shift=1)  # by the paper's, both end by learning the images by heart
 
 EXPERIMENT = Experiment(
     name="table1-smnist",

@@ -24,7 +24,7 @@ class Claim:
 
 def claims(results: list[Result]) -> list[Claim]:
     """Those that the results at hand say something about."""
-    found = {result.name: result for result in results}
+    found = {result.name: result for result in results if not result.missing}
     makers: tuple[tuple[Callable[[Results], Claim], set[str]], ...] = (
         (_convergence, {"table1-adding1000", "table1-adding2000", "table1-smnist", "table1-scifar", "gradflow"}),
         (_trainability, {"table1-adding1000", "fig3-trainability", "appB-inits", "appC-plstm"}),

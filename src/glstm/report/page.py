@@ -6,7 +6,7 @@ from pathlib import Path
 from glstm.report import figures
 from glstm.report.claims import Claim, claims
 from glstm.report.results import Result, Rows
-from glstm.report.tables import HOW, unique_seconds
+from glstm.report.tables import HOW, not_yet, unique_seconds
 from glstm.report.tables import figures as figures_table
 
 STYLE = Path(__file__).with_name("style.css")
@@ -46,9 +46,10 @@ def _section(result: Result) -> str:
     shown = "".join(
         f"<figure>{html}<figcaption>{escape(text)}</figcaption></figure>" for text, html in figures.of(result)
     )
+    missing = f'<p class="soft">{escape(not_yet(result))}</p>' if result.missing else ""
     return (
         f'<section id="{result.name}"><h2>{escape(result.title)}</h2><p>{escape(result.question)}</p>'
-        f'<div class="scroll">{_table(figures_table(result))}</div><div class="all">{shown}</div></section>'
+        f'<div class="scroll">{_table(figures_table(result))}</div>{missing}<div class="all">{shown}</div></section>'
     )
 
 

@@ -80,6 +80,7 @@ class Result:
     question: str
     small: bool
     arms: list[Arm]
+    missing: list[str]  # arms that are not trained yet
 
     @property
     def as_percent(self) -> bool:
@@ -116,6 +117,7 @@ def _read(path: Path) -> Result:
             Arm(arm["name"], arm["paper"], arm["at_epoch"], arm["at_threshold"], [Run(run) for run in arm["runs"]])
             for arm in content["arms"]
         ]
-        return Result(content["name"], content["title"], content["question"], content["small"], arms)
+        missing = content["missing"]
+        return Result(content["name"], content["title"], content["question"], content["small"], arms, missing)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not a result of glstm reproduce: {error!r}") from None

@@ -59,7 +59,13 @@ def document(results: list[Result]) -> str:
             parts += [f"### {number}. {claim.says}", f"**{claim.verdict}**", markdown(claim.evidence)]
     for result in results:
         parts += [f"## {result.title}", result.question, markdown(figures(result))]
+        if result.missing:
+            parts.append(not_yet(result))
     return "\n\n".join(parts) + "\n"
+
+
+def not_yet(result: Result) -> str:
+    return f"Not trained yet: {'; '.join(result.missing)}."
 
 
 def unique_seconds(results: list[Result]) -> dict[str, float]:
