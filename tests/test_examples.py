@@ -8,7 +8,7 @@ import torch
 
 from glstm import GLSTM, SequenceModel, deploy
 from glstm.bench.cortex_m4 import CPU, EMULATOR, HERE, missing_tools
-from glstm.runtime.export_c import Vectors, export_c
+from glstm.runtime.export_c import export_c, vectors_from
 
 BLINK = Path(__file__).parents[1] / "examples/blink/blink.c"
 
@@ -21,7 +21,7 @@ def test_the_light_blinks_what_the_network_says(tmp_path):
         model.head.get_parameter("bias").copy_(torch.linspace(0, 0.02, 10))  # not always 0
     runtime = deploy(model, 40, 0.01)
     x = torch.rand(40, 1)
-    export_c(runtime.plan, tmp_path, "digits", Vectors(x.numpy()[None], runtime(x).numpy()[None], 1e-5))
+    export_c(runtime.plan, tmp_path, "digits", vectors_from(model, 0.01, x.unsqueeze(1)))
     link = [
         "--specs=rdimon.specs",
         "-T",

@@ -44,7 +44,7 @@ MAY_IMPORT = {
         "pretrained",
         "times",
     },
-    "runtime": {"", "analysis", "gated", "gates", "models", "ops", "times"},
+    "runtime": {"", "analysis", "gated", "gates", "models", "ops", "passes", "times"},
     "experiments": {"analysis", "data", "layers", "models", "training"},
     "report": set(),
     "bench": {"", "analysis", "gated", "layers", "models", "ops", "runtime"},

@@ -79,6 +79,12 @@ def changed(folder, change):
         (lambda c: c["model"]["layer"].update(hidden_size=10**9), "describes no network"),
         (lambda c: c["model"]["layer"].update(hidden_size="os.system('true')"), "describes no network"),
         (lambda c: c["model"]["layer"].update(surprise=1), "describes no network"),
+        (lambda c: c["model"]["layer"].update(device="meta"), "describes no network"),
+        (lambda c: c["model"]["layer"].update(num_layers=10**6), "describes no network"),
+        (lambda c: c["model"]["layer"].update(bias="yes"), "describes no network"),
+        (lambda c: c["model"].update(dtype="complex64"), "describes no network"),
+        (lambda c: c["model"].update(dtype="float64"), "does not fit the network that config.json"),
+        (lambda c: c["model"]["head"]["parts"][0].update(outputs=10**8), "does not fit the network that config.json"),
         (lambda c: c["model"].update(dtype="load"), "describes no network"),
         (lambda c: c["model"]["head"].update(parts=[{"kind": "Bomb"}]), "describes no network"),
         (lambda c: c["model"]["head"].update(parts=[]), "describes no network"),
@@ -91,7 +97,7 @@ def test_a_config_that_does_not_fit_is_named(folder, change, says):
         SequenceModel.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\xff", "[" * 100_000, '{"format": ' + "9" * 5000 + "}"])
 def test_a_broken_config_is_named(folder, text):
     (folder / "config.json").write_bytes(text.encode("latin1"))
     with pytest.raises(UserError, match=r"config.json (cannot be read|holds no description)"):
@@ -119,6 +125,16 @@ def test_broken_and_hostile_weights_are_named_and_run_nothing(folder, capsys):
         SequenceModel.from_pretrained(folder)
     with pytest.raises(UserError, match=r"is not a model folder: there is no config.json"):
         SequenceModel.from_pretrained(folder / "elsewhere")
+
+
+def test_what_is_refused_leaves_what_was_there(folder, tmp_path):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UserError, match="this one has a Tanh"):
+        SequenceModel(GLSTM(1, 3), nn.Sequential(nn.Linear(3, 1), nn.Tanh())).save_pretrained(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    changed(folder, lambda config: config.update(recipe={}))  # as a run's has
+    with pytest.raises(UserError, match="holds a run, and is a model folder already"):
+        MODELS["g-LSTM"]().save_pretrained(folder)
 
 
 def test_a_fresh_process_loads_it(folder):

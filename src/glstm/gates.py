@@ -42,9 +42,9 @@ def draw(values: Values, hidden_size: int, name: str) -> Tensor:
     elif isinstance(values, tuple | list):
         if len(values) != 2 or not values[0] <= values[1]:
             raise ValueError(f"{name} as a range must be (low, high) with low <= high, not {values!r}")
-        drawn = torch.empty(hidden_size, dtype=torch.float64).uniform_(float(values[0]), float(values[1]))
+        drawn = torch.empty(hidden_size, dtype=torch.float64, device="cpu").uniform_(float(values[0]), float(values[1]))
     else:
-        drawn = torch.full((hidden_size,), float(values), dtype=torch.float64)
+        drawn = torch.full((hidden_size,), float(values), dtype=torch.float64, device="cpu")
     if not drawn.isfinite().all():
         raise ValueError(f"{name} must be finite, not {values!r}")
     return drawn
@@ -137,8 +137,8 @@ class Clockwork(Gate):
     def draw(self, name: str, hidden_size: int, values: float | tuple[float, ...] | Tensor | None = None) -> Tensor:
         period = self.period if values is None else values
         if isinstance(period, tuple | list):
-            modules = torch.arange(hidden_size) * len(period) // hidden_size
-            period = torch.tensor(period, dtype=torch.float64)[modules]
+            modules = torch.arange(hidden_size, device="cpu") * len(period) // hidden_size
+            period = torch.tensor(period, dtype=torch.float64, device="cpu")[modules]
         drawn = draw(period, hidden_size, name)
         if not (drawn > 0).all():
             raise ValueError(f"every clock period must be above 0, but got {drawn.min().item():g}")

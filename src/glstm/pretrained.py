@@ -4,7 +4,6 @@ A run folder of `glstm train` is one, too.
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,22 @@ from glstm.gated import GatedLSTM
 from glstm.gates import Clockwork, Gate, Gaussian, Open, Phased
 from glstm.layers import GLSTM, LSTM, PLSTM
 from glstm.models import DropConnect, SequenceModel
-from glstm.storage import write_atomically, write_json
+from glstm.storage import write_atomically, write_together
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-MOST_VALUES = 2**31  # in a network: a file that asks for more is no model of anybody's
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+}
 
 _LAYERS: dict[type[Gate], type[GatedLSTM]] = {Gaussian: GLSTM, Phased: PLSTM, Open: LSTM}
 _GATES: dict[str, type[Gate]] = {gate.__name__: gate for gate in (Gaussian, Phased, Open, Clockwork)}
-_SHAPE = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional", "candidate")
+# What describes a layer, and of which type each entry is.
+_SHAPE = {
+    "input_size": int, "hidden_size": int, "num_layers": int, "bias": bool, "batch_first": bool, "dropout": float,
+    "bidirectional": bool, "candidate": str,
+}  # fmt: skip
+_MOST_LAYERS, _MOST_UNITS = 1000, 2**20  # what is built takes some memory and time even without values
 
 
 def describe(model: SequenceModel) -> dict[str, Any]:
@@ -45,30 +51,38 @@ def describe(model: SequenceModel) -> dict[str, Any]:
     }
 
 
-def build(description: dict[str, Any]) -> SequenceModel:
-    """A network of that description, with fresh values."""
-    own = dict(description["layer"])
-    gate, threshold, alpha = _GATES[own.pop("gate")], own.pop("threshold"), own.pop("alpha", None)
-    sizes = [own["input_size"], own["hidden_size"], own["num_layers"]]
-    whole = all(isinstance(size, int) and size > 0 for size in sizes)
-    if not whole or math.prod(sizes) * sizes[1] > MOST_VALUES:
-        raise ValueError(f"a layer cannot have the sizes {sizes}")
-    with torch.random.fork_rng(devices=[]):
-        if gate in _LAYERS:
-            more = {"alpha": alpha} if alpha is not None else {}
-            layer = _LAYERS[gate](**own, **more)
-        else:
-            layer = GatedLSTM(**own, gate=gate())
-        layer.threshold = threshold
+def build(description: dict[str, Any], device: str = "cpu") -> SequenceModel:
+    """A network of that description, with fresh values; on the device 'meta' with none, whatever its size is."""
+    own = {name: _checked(description["layer"], name, kind) for name, kind in _SHAPE.items()}
+    if unknown := set(description["layer"]) - {*_SHAPE, "gate", "threshold", "alpha"}:
+        raise ValueError(f"a layer has no {min(unknown)}")
+    if own["num_layers"] > _MOST_LAYERS or own["hidden_size"] > _MOST_UNITS:
+        raise ValueError(f"{own['num_layers']} layers of {own['hidden_size']} units are too many")
+    gate, dtype = _GATES[description["layer"]["gate"]], DTYPES[description["dtype"]]
+    more = {"alpha": _checked(description["layer"], "alpha", float)} if gate is Phased else {}
+    with torch.random.fork_rng(devices=[]), torch.device(device):
+        layer = _LAYERS[gate](**own, **more) if gate in _LAYERS else GatedLSTM(**own, gate=gate())
+        layer.threshold = _checked(description["layer"], "threshold", float)
         model = SequenceModel(layer, _make_head(**description["head"]))
-    return model.to(getattr(torch, description["dtype"]))
+    return model.to(dtype)
+
+
+def _checked(entries: dict[str, Any], name: str, kind: type) -> Any:
+    value = entries[name]
+    value = float(value) if kind is float and type(value) is int else value
+    if type(value) is not kind:
+        raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r:.50}")
+    return value
 
 
 def save_pretrained(model: SequenceModel, folder: Path | str) -> None:
-    """Each file is whole or not there; config.json comes last, so that a folder that has one is complete."""
+    """Both files, or, where something is in the way of that, neither. A run's folder is not written over."""
     folder = Path(folder)
-    save_values(folder / WEIGHTS, model)
-    write_json(folder / CONFIG, {"format": FORMAT, "model": describe(model)})
+    config = {"format": FORMAT, "model": describe(model)}
+    if (folder / CONFIG).exists() and "recipe" in read_config(folder / CONFIG):
+        raise UserError(f"{folder} holds a run, and is a model folder already: choose another folder")
+    content = {WEIGHTS: serialized(model), CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
+    write_together(folder, content)
 
 
 def from_pretrained(folder: Path | str) -> SequenceModel:
@@ -80,8 +94,8 @@ def from_pretrained(folder: Path | str) -> SequenceModel:
             f"{folder / CONFIG} does not describe a model of this version: it should say format {FORMAT}, and the model"
         )
     try:
-        model = build(config["model"])
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, UserError) as error:
+        model = build(config["model"], "meta")  # which costs nothing, however large it says it is
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, UserError) as error:
         raise UserError(f"{folder / CONFIG} describes no network that can be built: {_short(error)}") from None
     load_values(folder / WEIGHTS, model)
     return model.eval()
@@ -92,15 +106,19 @@ def read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text())
     except FileNotFoundError:
         raise UserError(f"{path.parent} is not a model folder: there is no {path.name} in it") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {_short(error)}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path} holds no description: it should be one JSON object")
     return config
 
 
+def serialized(model: nn.Module) -> bytes:
+    return save(plain(model.state_dict()), {"format": "pt"})
+
+
 def save_values(path: Path, model: nn.Module) -> None:
-    write_atomically(path, save(plain(model.state_dict()), {"format": "pt"}))
+    write_atomically(path, serialized(model))
 
 
 def load_values(path: Path, model: nn.Module) -> None:
@@ -113,11 +131,16 @@ def plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fill(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give the model the values that were read from `path`: just its own, in their shapes."""
+    """Give the model the values that were read from `path`: just its own, in their shapes and types."""
     own = model.state_dict()
-    if {name: value.shape for name, value in tensors.items()} != {name: value.shape for name, value in own.items()}:
+    if _forms(tensors) != _forms(own):
         raise UserError(f"{path} does not fit the network that {CONFIG} beside it describes")
-    model.load_state_dict(tensors)
+    without_values = any(value.is_meta for value in own.values())
+    model.load_state_dict(tensors, assign=without_values)
+
+
+def _forms(tensors: dict[str, Tensor]) -> dict[str, tuple]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -141,7 +164,7 @@ def _describe_head(head: nn.Module) -> dict[str, Any]:
     found = []
     for part in parts:
         match part:
-            case nn.Linear():
+            case nn.Linear() if type(part) in (nn.Linear, DropConnect):
                 kind = {"kind": "Linear", "inputs": part.in_features, "outputs": part.out_features}
                 drop = {"drop_connect": part.p} if isinstance(part, DropConnect) else {}
                 found.append(kind | {"bias": part.bias is not None} | drop)

@@ -24,6 +24,24 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_together(folder: Path, files: dict[str, bytes]) -> None:
+    """Several files, or none of them: all are written under other names before the first gets its own."""
+    make_folder(folder)
+    if taken := [name for name in files if (folder / name).is_dir()]:
+        raise UserError(f"{folder / taken[0]} cannot be written: it is a folder")
+    staged = {name: folder / f".{name}.{os.getpid()}-{threading.get_ident()}" for name in files}
+    try:
+        for name, content in files.items():
+            staged[name].write_bytes(content)
+        for name, temporary in staged.items():
+            temporary.replace(folder / name)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written to: {error.strerror}") from error
+    finally:
+        for temporary in staged.values():
+            temporary.unlink(missing_ok=True)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder, if it is not there, that can be written to."""
     try:

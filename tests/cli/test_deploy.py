@@ -14,10 +14,10 @@ def glstm(*arguments, check=True) -> subprocess.CompletedProcess:
     return done
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+@pytest.fixture(scope="module", params=["32-true", "64-true"])
+def run(tmp_path_factory, request):
     run = tmp_path_factory.mktemp("deploy") / "run"
-    glstm("train", "adding", *RUN_SMALL, "--epochs", 2, "--out", run)
+    glstm("train", "adding", *RUN_SMALL, "--epochs", 2, "--precision", request.param, "--out", run)
     return run
 
 
@@ -33,6 +33,7 @@ def test_deploy_finds_a_threshold(run):
     assert "threshold 0.9, chosen on 60 fresh sequences" in " ".join(free.split())
     careful = glstm("deploy", run, "--max-error", 0, "--seconds", 0.02).stdout
     assert float(careful.split("threshold ")[1].split(",")[0]) < 0.9
+    assert "arning" not in glstm("deploy", run, "--max-error", 0, "--seconds", 0.02).stderr
 
 
 def test_deploy_chooses_on_images_that_were_held_out(real_mnist, tmp_path):
@@ -56,6 +57,7 @@ def test_export_c_leaves_a_program_that_checks_itself(run, int8, tmp_path):
 def test_export_onnx_is_checked_and_written(run, tmp_path):
     shown = glstm("export", "onnx", run, "--out", tmp_path, "--name", "adder").stdout
     assert "2000 steps" in shown
+    assert "20 single steps" in shown
     for name in ("adder.onnx", "adder-step.onnx"):
         onnx.checker.check_model(onnx.load(tmp_path / name))
 

@@ -256,3 +256,20 @@ def test_what_is_not_a_number_stays_that(lanes, path):
     assert h[2:, 1].isnan().all()
     alone = gated_lstm(x[:, 1:], *weights, k, torch.zeros(1, 5), torch.zeros(1, 5), backend="native").h_n
     assert alone.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("forget", "take", "start"), [(17.0, -30.0, 0.5), (12.0, -30.0, 0.5), (10.0, -12.0, 0.2), (17.0, -15.0, 0.0)]
+)
+def test_a_single_sequence_keeps_its_memory_for_long(forget, take, start):
+    """Gates that are all but shut, for 20,000 steps: what is wrong at each of them adds up."""
+    steps, hidden = 20_000, 2
+    b = torch.tensor([take, forget, 3.0, 3.0]).repeat_interleave(hidden)
+    x, k = torch.zeros(steps, 1, 1), torch.ones(steps, hidden)
+    w_ih, w_hh = torch.zeros(4 * hidden, 1), torch.zeros(4 * hidden, hidden)
+    h0, c0 = torch.zeros(1, hidden), torch.full((1, hidden), start)
+    with cpu.forcing("sparse"):
+        found = gated_lstm(x, w_ih, w_hh, b, k, h0, c0).c_n
+    f, i = (1 / (1 + math.exp(-value)) for value in (forget, take))
+    exact = start * f**steps + i * math.tanh(3.0) * (1 - f**steps) / (1 - f)
+    assert found[0, 0].item() == pytest.approx(exact, rel=2e-3, abs=1e-4)

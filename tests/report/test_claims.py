@@ -5,6 +5,7 @@ from html import unescape
 import pytest
 
 from glstm.experiments import EXPERIMENTS
+from glstm.report import figures
 from glstm.report.claims import LEARNT, claims
 from glstm.report.page import page
 from glstm.report.results import Arm, Result, Run
@@ -66,7 +67,7 @@ def test_figures_that_bear_the_claims_out():
     first, second, third, fourth = (claim.verdict for claim in found)
     assert "8.0 times fewer" in first
     assert "2 times (after epoch 1) and 2 times (after epoch 11)" in first
-    assert "the 5 starts end at mean squared errors from 1.0e-03 to 1.0e-03" in second
+    assert "learnt from 5 of 5 starts, which end at mean squared errors from 1.0e-03 to 1.0e-03" in second
     assert "10.0 % of the updates are left at an error of 2.20 %" in third
     assert "takes 10 epochs to an error of 50.00 %, without 80" in fourth
     moved = found[1].evidence[1]
@@ -84,6 +85,14 @@ def test_figures_that_bear_the_claims_out():
 def test_figures_that_do_not(gated, plain, closed, verdicts):
     found = claims(made_up(gated, plain, closed))
     assert [claim.verdict.split(":")[0] for claim in found] == verdicts
+
+
+def test_many_recipes_are_points_in_one_figure():
+    frontier = next(result for result in made_up(10, 80, closed_error=0.022) if result.name == "frontier")
+    ((caption, html),) = figures.of(frontier)
+    assert "each point a recipe" in caption
+    assert html.count("<circle") == len(frontier.arms) + 1  # and the paper's
+    assert "images that move" in html
 
 
 def test_claims_stand_in_the_table_and_on_the_page():

@@ -11,9 +11,8 @@ from networks import KINDS, STEPS, deep_network, network
 
 from glstm import deploy
 from glstm.errors import UserError
-from glstm.runtime.export_c import Vectors, export_c
-from glstm.runtime.quantize import as_floats, quantize
-from glstm.runtime.runtime import Runtime
+from glstm.runtime.export_c import export_c, vectors_from
+from glstm.runtime.quantize import dequantized, quantize
 
 V_T = 0.01
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror", "-O2"]
@@ -33,8 +32,8 @@ def exported(model, folder, name="net", int8=False, sequences=4):
     runtime = deploy(model, STEPS, V_T)
     x = torch.randn(STEPS, sequences, model.layer.input_size, generator=torch.Generator().manual_seed(3))
     quantized = quantize(runtime.plan, x) if int8 else None
-    says = Runtime(as_floats(runtime.plan, quantized), runtime.reads) if quantized else runtime
-    vectors = Vectors(x.transpose(0, 1).numpy(), says(x).numpy(), tolerance=1e-5)
+    says = dequantized(model, runtime.plan, quantized) if quantized else model
+    vectors = vectors_from(says, V_T, x)
     return runtime, vectors, export_c(runtime.plan, folder, name, vectors, quantized)
 
 
@@ -73,7 +72,22 @@ def test_the_self_test_can_fail(tmp_path):
     _, _, (_, source) = exported(network("g-LSTM"), tmp_path)
     text = source.read_text()
     start = text.index("test_y[] = {") + len("test_y[] = {")
-    source.write_text(text[:start] + " 9.0f +" + text[start:])
+    for wrong in (" 9.0f +", " 0.0f / 0.0f +"):  # also if a number is none
+        source.write_text(text[:start] + wrong + text[start:])
+        done = run(built(["gcc", "-std=c99"], tmp_path, "-DNET_TEST", "-Wno-div-by-zero"))
+        assert done.returncode == 1
+        assert "net: output 0 of sequence 0 is" in done.stdout
+
+
+@needs_gcc
+def test_the_self_test_knows_more_than_the_plan(tmp_path):
+    """Its figures come from PyTorch: a plan that lost its biases is found out."""
+    model = network("g-LSTM")
+    x = torch.randn(STEPS, 4, 1)
+    wrong = network("g-LSTM")
+    with torch.no_grad():
+        wrong.layer.bias_ih_l0.zero_()
+    export_c(deploy(wrong, STEPS, V_T).plan, tmp_path, "net", vectors_from(model, V_T, x))
     assert run(built(["gcc", "-std=c99"], tmp_path, "-DNET_TEST")).returncode == 1
 
 
@@ -139,11 +153,18 @@ def test_two_networks_live_in_one_program(tmp_path):
     assert run(tmp_path / "program").returncode == 0
 
 
-@pytest.mark.parametrize("name", ["", "Digits", "1st", "a-b", "../x", "a b"])
+@pytest.mark.parametrize("name", ["", "Digits", "1st", "a-b", "../x", "a b", "glstm", "string"])
 def test_a_name_that_is_none_in_c_is_refused(name, tmp_path):
-    with pytest.raises(UserError, match="a name for C is made of"):
+    with pytest.raises(UserError, match=r"a name for C is made of|is a name that the exported files use"):
         exported(network("g-LSTM"), tmp_path, name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_both_files_or_none(tmp_path):
+    (tmp_path / "net.c").mkdir()
+    with pytest.raises(UserError, match=r"net.c cannot be written: it is a folder"):
+        exported(network("g-LSTM"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["net.c"]
 
 
 def test_int8_is_close_and_small(tmp_path):
@@ -151,8 +172,7 @@ def test_int8_is_close_and_small(tmp_path):
     plan = deploy(model, STEPS, V_T).plan
     x = torch.randn(STEPS, 50, 1)
     int8 = quantize(plan, x)
-    close = Runtime(as_floats(plan, int8), (STEPS,))(x)
-    exact = Runtime(plan, (STEPS,))(x)
+    exact, close = (deploy(one, STEPS, V_T)(x) for one in (model, dequantized(model, plan, int8)))
     assert 0 < (close - exact).abs().max() < 0.05 * exact.abs().max()
     assert all(np.abs(layer.w_h).max() <= 127 for layer in int8.layers)
 

@@ -3,9 +3,10 @@
 import onnx
 import pytest
 import torch
-from networks import KINDS, deep_network, network
+from networks import KINDS, STEPS, deep_network, network
 
 import glstm
+from glstm.errors import UserError
 from glstm.runtime.check_onnx import LENGTHS, differences, session
 from glstm.runtime.export_onnx import export_step, export_whole
 
@@ -17,9 +18,9 @@ V_T = 0.01
 def test_onnx_runtime_says_what_pytorch_says(kind, make):
     model = make(kind)
     model.layer.threshold = V_T
-    found = differences(model, export_whole(model), export_step(model))
-    assert len(found) == len(LENGTHS) + 1
-    assert max(found.values()) < 1e-5
+    found = differences(model, export_whole(model), export_step(model), STEPS)
+    assert len(found) == len(LENGTHS) + 2
+    assert all(difference < 1e-5 for difference in found.values())
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -37,11 +38,15 @@ def test_both_directions(layers, batch_first):
 
 
 def test_differences_are_seen():
-    """The comparison itself: another network's graph is not this one's."""
-    model, other = network("g-LSTM"), network("g-LSTM")
-    with torch.no_grad():
-        other.head.get_parameter("bias").add_(0.1)
-    assert min(differences(model, export_whole(other), export_step(other)).values()) > 0.09
+    """The comparison itself: another network's graph is not this one's, and what is no number is nobody's."""
+    model = network("g-LSTM")
+    for change in (0.1, torch.nan):
+        other = network("g-LSTM")
+        with torch.no_grad():
+            other.head.get_parameter("bias").add_(change)
+        for whole, step in ((other, model), (model, other)):
+            with pytest.raises(UserError, match="the exported graph is off by"):
+                differences(model, export_whole(whole), export_step(step), STEPS)
 
 
 def test_sizes_stay_open():

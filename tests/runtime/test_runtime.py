@@ -1,5 +1,8 @@
 """A deployed network says what the model says, on whole sequences of any kind, and knows what it costs."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -43,6 +46,13 @@ def test_the_head_reads_where_it_is_told(kind):
     assert torch.allclose(chosen(x), expected[[6, 39, STEPS - 1]], atol=1e-6)
     assert torch.allclose(chosen(x[:39]), expected[[6]], atol=1e-6)
     assert chosen(x[:6]).shape == (0, 5, 3)
+    one = deploy(model, STEPS, V_T, reads=[7])
+    assert torch.allclose(one(x), expected[[6]], atol=1e-6)
+    assert one(x[:, 0]).shape == (1, 3)
+    stream = one.stream()
+    answers = [stream.step(sample) for sample in x[:7, 0].numpy()]
+    assert np.allclose(answers[-1], expected[6, 0], atol=1e-6)
+    assert deploy(model, 1, V_T, reads="every")(x[:1]).shape == (1, 5, 3)
 
 
 def test_a_shorter_sequence_ends_where_it_ends():
@@ -103,6 +113,71 @@ def test_the_model_is_left_as_it_was():
     assert model.layer.training
 
 
+def test_what_becomes_of_the_model_later_does_not_matter():
+    model = deep_network("stack")
+    x = sequences(model)
+    runtime = deploy(model, STEPS, V_T)
+    stream, expected = runtime.stream(), thresholded(model, V_T, x)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    assert torch.allclose(runtime(x), expected, atol=1e-6)
+    for sample in x[:, 0].numpy():
+        stream.step(sample)
+    assert np.allclose(stream.output(), expected[0], atol=1e-6)
+
+
+def test_a_strided_bias_is_read_as_it_is():
+    model = network("g-LSTM")
+    model.head.bias = torch.nn.Parameter(torch.arange(6.0)[::2])
+    x = sequences(model)
+    runtime = deploy(model, STEPS, V_T)
+    stream = runtime.stream()
+    for sample in x[:, 0].numpy():
+        stream.step(sample)
+    assert np.allclose(stream.output(), thresholded(model, V_T, x)[0], atol=1e-6)
+
+
+def test_the_layers_own_threshold_and_layout():
+    torch.manual_seed(0)
+    layer = glstm.GLSTM(2, 9, batch_first=True, mu=(1, STEPS), sigma=9.0, threshold=0.4)
+    model = glstm.SequenceModel(layer, torch.nn.Linear(9, 3)).eval()
+    x = torch.randn(5, STEPS, 2)
+    with torch.no_grad():
+        expected = model(x)
+    runtime = deploy(model, STEPS)
+    for _ in range(2):
+        assert torch.allclose(runtime(x), expected, atol=1e-6)
+    assert torch.allclose(runtime(x[0]), expected[0], atol=1e-6)
+
+
+def test_arrays_of_every_kind(monkeypatch):
+    model = network("wide gates")
+    x = sequences(model).numpy()
+    runtime = deploy(model, np.int64(STEPS), V_T, reads="every")
+    expected = runtime(x)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for given in (x[::-1][::-1], np.asfortranarray(x), x.astype(">f4"), frozen):
+        assert np.allclose(runtime(given), expected, atol=1e-6)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert np.array_equal(runtime(x), expected)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert np.allclose(runtime(x), expected, atol=1e-6)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for again in (pickle.loads(pickle.dumps(runtime)), copy.deepcopy(runtime)):
+        assert np.array_equal(again(x), expected)
+
+
+def test_deploying_leaves_the_model_alone_even_for_a_moment(monkeypatch):
+    model = network("Phased LSTM").train()
+    monkeypatch.setattr(type(model.layer), "threshold", property(lambda self: 0.3))  # setting it would raise
+    deploy(model, STEPS, V_T)
+    assert model.training
+
+
 def test_gradients_and_half_precision_do_not_matter():
     model = network("g-LSTM").double()
     x = sequences(model)
@@ -137,6 +212,25 @@ def test_what_cannot_be_deployed_is_named():
     both = glstm.SequenceModel(glstm.GLSTM(1, 4, bidirectional=True), torch.nn.Linear(8, 2))
     with pytest.raises(ValueError, match="bidirectional"):
         deploy(both, STEPS)
+    lost = network("g-LSTM")
+    with torch.no_grad():
+        lost.layer.weight_hh_l0[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"layer.weight_hh_l0 holds nan or infinite values"):
+        deploy(lost, STEPS)
+
+    class Doubled(torch.nn.Linear):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    with pytest.raises(ValueError, match="not Doubled"):
+        deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), Doubled(4, 2)), STEPS)
+
+    class Other(glstm.SequenceModel):
+        def forward(self, x, times=None):
+            return -super().forward(x, times)
+
+    with pytest.raises(ValueError, match="not Other"):
+        deploy(Other(glstm.GLSTM(1, 4), torch.nn.Linear(4, 2)), STEPS)
     odd = glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()))
     with pytest.raises(ValueError, match=r"a head is a Linear, or .* not Linear, Tanh"):
         deploy(odd, STEPS)
@@ -147,6 +241,8 @@ def test_the_largest_threshold_that_costs_little():
         return 0.02 + (0.002 if threshold > 0.05 else 0.0) + (0.05 if threshold > 0.3 else 0.0)
 
     candidates = (0.5, 0.3, 0.1, 0.05, 0.01)
-    assert largest_threshold(error_at, 0.003, candidates) == 0.3
-    assert largest_threshold(error_at, 0.001, candidates) == 0.05
-    assert largest_threshold(lambda threshold: float(threshold > 0), 0.0, candidates) == 0.0
+    assert largest_threshold(error_at, 0.003, candidates=candidates) == 0.3
+    assert largest_threshold(error_at, 0.001, candidates=candidates) == 0.05
+    assert largest_threshold(lambda threshold: float(threshold > 0), 0.0, candidates=candidates) == 0.0
+    assert largest_threshold(error_at, 0.0, 0.1, candidates) == 0.3  # nothing below what it was trained with
+    assert largest_threshold(lambda threshold: threshold, 0.0, 0.1, candidates) == 0.1

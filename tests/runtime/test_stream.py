@@ -1,11 +1,13 @@
 """Sample by sample: the same answers, a state that can be copied, saved and reset."""
 
 import copy
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 from networks import KINDS, STEPS, deep_network, network, thresholded
+from safetensors.numpy import save
 
 from glstm import deploy
 from glstm.errors import UserError
@@ -94,23 +96,60 @@ def test_a_saved_state_goes_on(tmp_path):
     assert np.array_equal(feed(later, x[33:]), expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_may_be_saved_at_any_step(kind, tmp_path):
+    model = network(kind)
+    x = samples(model)
+    runtime = deploy(model, STEPS, V_T)
+    expected = feed(runtime.stream(), x)
+    for steps in (0, 1, 17, STEPS - 1):
+        stream, later = runtime.stream(), runtime.stream()
+        feed(stream, x[:steps])
+        stream.save(tmp_path / "state")
+        later.load(tmp_path / "state")
+        assert np.array_equal(later._words, stream._words)
+        assert np.array_equal(feed(later, x[steps:]), expected)
+
+
 def test_states_that_do_not_fit_are_named(tmp_path):
-    stream = deploy(network("stack"), STEPS, V_T).stream()
+    model = network("stack")
+    stream = deploy(model, STEPS, V_T).stream()
     stream.save(tmp_path / "state")
     with pytest.raises(UserError, match="there is no file"):
         stream.load(tmp_path / "nothing")
-    other = network("stack")
+    other, sigmoid = network("stack"), network("stack")
     with torch.no_grad():
         other.layer.weight_hh_l1.mul_(2)
-    with pytest.raises(UserError, match="is the state of a stream of another network"):
-        deploy(other, STEPS, V_T).stream().load(tmp_path / "state")
+    sigmoid.layer.candidate = "sigmoid"
+    for one in (other, sigmoid, network("g-LSTM")):
+        with pytest.raises(UserError, match="is the state of a stream of another network"):
+            deploy(one, STEPS, V_T).stream().load(tmp_path / "state")
+    about = {"network": stream.network.fingerprint}
+    for position in ("-5", "61", "x", ""):  # a place in the schedule follows from it: it must be one
+        (tmp_path / "wrong").write_bytes(save({"numbers": stream._numbers}, {**about, "position": position}))
+        with pytest.raises(UserError, match="is not the state of a stream of this network"):
+            stream.load(tmp_path / "wrong")
+    (tmp_path / "wrong").write_bytes(save({"numbers": stream._numbers[1:]}, {**about, "position": "3"}))
     with pytest.raises(UserError, match="is not the state of a stream of this network"):
-        deploy(network("g-LSTM"), STEPS, V_T).stream().load(tmp_path / "state")
+        stream.load(tmp_path / "wrong")
     whole = (tmp_path / "state").read_bytes()
     for broken in (whole[:-4], whole[:30], b"", b"\xff" * 64):
         (tmp_path / "broken").write_bytes(broken)
         with pytest.raises(UserError, match="cannot be read as the state of a stream"):
             stream.load(tmp_path / "broken")
+
+
+def test_a_step_keeps_nothing(tmp_path):
+    stream = deploy(network("g-LSTM"), STEPS, V_T).stream()
+    stream.step(0.5)
+    tracemalloc.start()
+    before = tracemalloc.take_snapshot()
+    for _ in range(40):
+        stream.step(0.5)
+    after = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    own = [row for row in after.compare_to(before, "filename") if "runtime/stream.py" in row.traceback[0].filename]
+    assert sum(row.size_diff for row in own) < 200  # a counter, not something a step
 
 
 def test_past_the_end_the_state_stays():
@@ -119,6 +158,7 @@ def test_past_the_end_the_state_stays():
     stream = deploy(model, STEPS, V_T).stream()
     expected = feed(stream, x)
     assert stream.step(100.0) is None
+    assert stream.position == STEPS
     assert np.array_equal(stream.output(), expected)
 
 

@@ -48,15 +48,14 @@ def times(model: SequenceModel, runtime: Runtime, x: Tensor, seconds: float, thr
 
     contenders = {"glstm, whole": whole, "glstm, stream in C": in_c, "glstm, stream from Python": streamed}
     contenders["torch.nn.LSTM"] = torchs
-    if layer.num_layers == 1:
-        try:
-            graph = onnx_lstm(lstm)
+    try:
+        graph = onnx_lstm(lstm)
 
-            def onnx(threads: int) -> Call:
-                session, array = onnx_session(graph, threads), x.numpy()
-                return lambda: session.run(None, {"x": array})
+        def onnx(threads: int) -> Call:
+            session, array = onnx_session(graph, threads), x.numpy()
+            return lambda: session.run(None, {"x": array})
 
-            contenders["ONNX Runtime's LSTM"] = onnx
-        except UserError:
-            pass
+        contenders["ONNX Runtime's LSTM"] = onnx
+    except UserError:
+        pass
     return {name: timing.seconds for name, timing in race(contenders, threads, seconds).items()}

@@ -19,25 +19,34 @@ def eager_gated_lstm(x: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor, k: Tensor
 
 
 def onnx_lstm(lstm: nn.LSTM) -> bytes:
-    """One layer as an ONNX graph of one node: x (T, B, D) to the final h (1, B, H)."""
+    """As an ONNX graph of a node for each layer: x (T, B, D) to the top's final h (1, B, H)."""
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as error:
         raise UserError("ONNX Runtime is a peer in this benchmark: pip install 'glstm[bench]' brings it") from error
 
-    def reordered(tensor: Tensor) -> Tensor:
-        i, f, g, o = tensor.detach().chunk(4)
+    def reordered(name: str) -> Tensor:
+        i, f, g, o = lstm.get_parameter(name).detach().chunk(4)
         return torch.cat((i, o, f, g))  # ONNX's order
 
-    weights = {name: reordered(tensor) for name, tensor in lstm.named_parameters()}
-    biases = torch.cat((weights["bias_ih_l0"], weights["bias_hh_l0"]))
-    values = {"w": weights["weight_ih_l0"], "r": weights["weight_hh_l0"], "b": biases}
+    nodes, constants, x = [], [numpy_helper.from_array(torch.tensor([1]).numpy(), "direction")], "x"
+    for layer in range(lstm.num_layers):
+        w, r = (reordered(f"weight_{kind}_l{layer}") for kind in ("ih", "hh"))
+        b = torch.cat([reordered(f"bias_{kind}_l{layer}") for kind in ("ih", "hh")])
+        own = {f"{name}{layer}": value for name, value in (("w", w), ("r", r), ("b", b))}
+        constants += [numpy_helper.from_array(value.unsqueeze(0).numpy(), name) for name, value in own.items()]
+        top = layer + 1 == lstm.num_layers
+        outputs = ["", "h"] if top else [f"y{layer}"]
+        nodes.append(helper.make_node("LSTM", [x, *own], outputs, hidden_size=lstm.hidden_size))
+        if not top:
+            x = f"x{layer + 1}"
+            nodes.append(helper.make_node("Squeeze", [f"y{layer}", "direction"], [x]))
     graph = helper.make_graph(
-        [helper.make_node("LSTM", ["x", *values], ["", "h"], hidden_size=lstm.hidden_size)],
+        nodes,
         "lstm",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["T", "B", lstm.input_size])],
         [helper.make_tensor_value_info("h", TensorProto.FLOAT, [1, "B", lstm.hidden_size])],
-        [numpy_helper.from_array(value.unsqueeze(0).numpy(), name) for name, value in values.items()],
+        constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     return model.SerializeToString()

@@ -171,36 +171,41 @@ def cortex_m4(
     """
     from dataclasses import asdict
 
-    from glstm.bench.cortex_m4 import dense_lstm, measure
+    from glstm.bench.cortex_m4 import dense_twin, measure
     from glstm.bench.machine import describe
-    from glstm.cli.export import load_deployed
-    from glstm.runtime.quantize import quantize
-    from glstm.storage import write_json
+    from glstm.cli.export import calibration, load_with_task
+    from glstm.runtime import deploy
+    from glstm.runtime.export_c import vectors_from
+    from glstm.runtime.quantize import dequantized, quantize
+    from glstm.storage import make_folder, write_json
 
-    plan, task, _ = load_deployed(run, threshold, data)
+    make_folder(out.parent)
+    model, task, threshold = load_with_task(run, threshold, data)
     x, _ = task.test_samples(slice(0, 3))
-    calibration, _ = task.cut(task.stage(0, 0), slice(0, min(500, task.train_size)))
-    plain = dense_lstm(plan.inputs, plan.hidden, plan.outputs, plan.steps)
-    sequences = x.transpose(0, 1).contiguous().numpy()
+    steps, runtime = task.steps, deploy(model, task.steps, threshold)
     found = {}
     with progress_bar(Console()) as progress:
         bar = progress.add_task("", total=4)
-        for name, one in (("LSTM", plain), ("this", plan)):
+        for name, one, count in (("LSTM", dense_twin(model), 20), ("this", model, 500)):
+            plan = deploy(one, steps, threshold).plan
             for kind in ("float32", "int8"):
                 progress.update(bar, description=f"{name}, {kind}")
-                few = calibration[:, :20] if one is plain else calibration
-                found[f"{name}, {kind}"] = measure(one, sequences, quantize(one, few) if kind == "int8" else None)
+                int8 = quantize(plan, calibration(task, count)) if kind == "int8" else None
+                says = dequantized(one, plan, int8) if int8 else one
+                found[f"{name}, {kind}"] = measure(plan, vectors_from(says, threshold, x), int8)
                 progress.advance(bar)
-    table = Table("", "flash", "state", "instructions", "a step", "fewer", "off by", title="bytes, and one sequence")
+    table = Table("", "flash", "state", "stack", "instructions", "a step", "fewer", "off by")
+    table.title = "bytes, and one sequence"
     for column in table.columns[1:]:
         column.justify = "right"
     table.columns[0].no_wrap = True
     for name, one in found.items():
         dense = found[f"LSTM, {name.rsplit(' ', 1)[1]}"]
-        sizes = [f"{one.flash:,}", f"{one.state:,}", f"{one.instructions / 1e6:.2f} M"]
-        ratio = f"{dense.instructions / one.instructions:.1f}"
-        table.add_row(name, *sizes, f"{one.per_step(plan.steps):,.0f}", ratio, f"{one.difference:.1e}")
+        sizes = [f"{number:,}" for number in (one.flash, one.state, one.stack)]
+        millions, ratio = f"{one.instructions / 1e6:.2f} M", f"{dense.instructions / one.instructions:.1f}"
+        table.add_row(name, *sizes, millions, f"{one.per_step(steps):,.0f}", ratio, f"{one.difference:.1e}")
     Console().print(table)
     figures = {name: asdict(one) for name, one in found.items()}
-    write_json(out, {**describe(), "steps": plan.steps, "operations": plan.ops, "openness": plan.openness, **figures})
+    about = {"steps": steps, "threshold": threshold, "operations": runtime.ops, "openness": runtime.openness}
+    write_json(out, {**describe(), **about, **figures})
     Console().print(f"written to {out}")

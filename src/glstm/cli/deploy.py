@@ -42,7 +42,7 @@ def deploy(
     from glstm.runtime import deploy as make_runtime
     from glstm.runtime.threshold import CANDIDATES, largest_threshold
     from glstm.training.build import build_task
-    from glstm.training.evaluate import cost, error_sums, threshold_at
+    from glstm.training.evaluate import cost, sums_of, threshold_at
     from glstm.training.run import RunFolder
 
     require_folder(data)
@@ -51,7 +51,7 @@ def deploy(
     if max_error is not None and not max_error >= 0:
         raise UserError(f"--max-error is how much more error may be, 0 or more, not {max_error}")
     folder = RunFolder(run)
-    recipe, model = folder.recipe(), folder.load_model()
+    recipe, model = folder.recipe(), folder.load_model().float()
     task = build_task(recipe, data or folder.data())
     folder.check_artifacts(task)
     console = Console()
@@ -65,7 +65,7 @@ def deploy(
                 progress.advance(bar)
                 return _error(model, task, sequences, value)
 
-            threshold = largest_threshold(error_at, allowed)
+            threshold = largest_threshold(error_at, allowed, recipe.threshold)
         console.print(f"threshold {threshold:g}, chosen on {seen}", highlight=False)
     elif threshold is None:
         threshold = recipe.threshold or 0.01
@@ -73,13 +73,14 @@ def deploy(
         raise UserError(f"a threshold must be at least 0 and below 1, not {threshold}")
 
     runtime = make_runtime(model, task.steps, threshold)
+    trained = make_runtime(model, task.steps, recipe.threshold)
+    errors, prices = [], []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("testing", total=2 * task.batch_count("test", 500))
-        errors, prices = [], []
-        for value in (recipe.threshold, threshold):
+        for network, value in ((trained, recipe.threshold), (runtime, threshold)):
+            _, error = sums_of(network, task, 500, on_batch=lambda: progress.advance(bar))
+            errors.append(float(error) / task.test_size)
             with threshold_at(model.layer, value):
-                _, error = error_sums(model, task, 500, on_batch=lambda: progress.advance(bar))
-                errors.append(float(error) / task.test_size)
                 prices.append(cost(model.layer, task.steps))
     table = Table("", "as trained", f"deployed at {threshold:g}", title=escape(str(run)))
     for column in table.columns[1:]:
@@ -130,9 +131,11 @@ def _held_out(recipe, task, data: Path | None) -> tuple[list, str]:
 
 
 def _error(model, task, batches: list, threshold: float) -> float:
+    import torch
+
     from glstm.training.evaluate import evaluating, threshold_at
 
-    with evaluating(model), threshold_at(model.layer, threshold):
+    with torch.no_grad(), evaluating(model), threshold_at(model.layer, threshold):
         wrong = sum(float(task.errors(model(x), y).sum()) for x, y in batches)
     return wrong / sum(y.shape[-1] for _, y in batches)
 

@@ -35,29 +35,26 @@ def export_to_c(
     With -DNAME_MAIN the .c is a program that reads samples from standard input, with -DNAME_TEST one that compares
     itself with PyTorch on sequences from the test set.
     """
-    from glstm.runtime.export_c import Vectors, export_c
+    from glstm.runtime import deploy
+    from glstm.runtime.export_c import export_c, vectors_from
     from glstm.runtime.plan import constant_bytes
-    from glstm.runtime.quantize import as_floats, constant_bytes_int8, quantize
-    from glstm.runtime.runtime import Runtime
+    from glstm.runtime.quantize import constant_bytes_int8, dequantized, quantize
     from glstm.training.evaluate import sums_of
 
-    plan, task, _ = load_deployed(run, threshold, data)
-    x, _ = task.test_samples(slice(0, SELF_TEST))
-    expected, quantized, console = Runtime(plan, (task.steps,)), None, Console()
+    model, task, threshold = load_with_task(run, threshold, data)
+    runtime, quantized, console = deploy(model, task.steps, threshold), None, Console()
+    plan = runtime.plan
     if int8:
-        calibration, _ = task.cut(task.stage(0, 0), slice(0, min(CALIBRATION, task.train_size)))
-        quantized = quantize(plan, calibration)
-        exact, expected = expected, Runtime(as_floats(plan, quantized), (task.steps,))
-        errors = [float(sums_of(network, task)[1]) / task.test_size for network in (exact, expected)]
-        before, after = map(task.format_error, errors)
-        console.print(
-            f"{task.metric} on the test set: {before} with float32 weights, {after} with int8", highlight=False
-        )
-    vectors = Vectors(x.transpose(0, 1).numpy(), expected(x).numpy(), tolerance=1e-5)
-    files = export_c(plan, out, name, vectors, quantized)
+        quantized = quantize(plan, calibration(task))
+        model = dequantized(model, plan, quantized)
+        both = runtime, deploy(model, task.steps, threshold)
+        errors = [task.format_error(float(sums_of(one, task)[1]) / task.test_size) for one in both]
+        text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
+        console.print(text, highlight=False)
+    x, _ = task.test_samples(slice(0, SELF_TEST))
+    files = export_c(plan, out, name, vectors_from(model, threshold, x), quantized)
     size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
-    state = 4 * (1 + sum(3 + layer.numbers for layer in plan.layers))
-    console.print(f"{size:,} bytes of constant data, {state:,} bytes of state", highlight=False)
+    console.print(f"{size:,} bytes of constant data, {plan.state_bytes:,} bytes of state", highlight=False)
     for file in files:
         console.print(str(file), highlight=False, soft_wrap=True, markup=False)
 
@@ -78,29 +75,35 @@ def onnx(
         from glstm.runtime.export_onnx import export_step, export_whole
     except ImportError as error:
         raise UserError(f"{error.name} is needed to export ONNX: pip install 'glstm[onnx]' brings it") from error
-    from glstm.storage import write_atomically
+    from glstm.storage import write_together
 
-    _, model, threshold = _load(run, threshold)
+    folder, model, threshold = _load(run, threshold)
+    model = model.float()
     model.layer.threshold = threshold
     whole, step = export_whole(model), export_step(model)
     console = Console()
-    for what, difference in differences(model, whole, step).items():
-        console.print(f"{what}: at most {difference:.1e} from PyTorch", highlight=False)
-    for file, graph in ((f"{name}.onnx", whole), (f"{name}-step.onnx", step)):
-        write_atomically(out / file, graph.SerializeToString())
+    for what, difference in differences(model, whole, step, folder.steps()).items():
+        console.print(f"{what}: within {difference:.1e} of PyTorch", highlight=False)
+    files = {f"{name}.onnx": whole.SerializeToString(), f"{name}-step.onnx": step.SerializeToString()}
+    write_together(out, files)
+    for file in files:
         console.print(str(out / file), highlight=False, soft_wrap=True, markup=False)
 
 
-def load_deployed(run: Path, threshold: float | None, data: Path | None):
-    """The run's network as a plan, its task and the threshold used."""
-    from glstm.runtime import deploy
+def load_with_task(run: Path, threshold: float | None, data: Path | None):
+    """The run's model in float32, its task and the threshold to use."""
     from glstm.training.build import build_task
 
     require_folder(data)
     folder, model, threshold = _load(run, threshold)
     task = build_task(folder.recipe(), data or folder.data())
     folder.check_artifacts(task)
-    return deploy(model, task.steps, threshold).plan, task, threshold
+    return model.float(), task, threshold
+
+
+def calibration(task, count: int = CALIBRATION):
+    """Training sequences (T, B, D) that int8 scales are chosen on."""
+    return task.cut(task.stage(0, 0), slice(0, min(count, task.train_size)))[0]
 
 
 def _load(run: Path, threshold: float | None):

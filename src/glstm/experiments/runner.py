@@ -135,7 +135,8 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
             missing.append(arm.name)
             continue
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
-        arms.append({"name": arm.name, **figures, "seeds": arm.seeds, "runs": runs})
+        own = [_own(run, arm.probes, experiment.thresholds) for run in runs if run is not None]
+        arms.append({"name": arm.name, **figures, "seeds": arm.seeds, "runs": own})
     if not arms:
         return False
     result = {
@@ -151,13 +152,21 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
     return True
 
 
+def _own(summary: dict[str, Any], probes: Iterable[str], thresholds: Iterable[float]) -> dict[str, Any]:
+    """What this experiment asked for: a network may have been looked at for others, too."""
+    found = {name: summary["probes"][name] for name in probes}
+    if "thresholds" in found:
+        found["thresholds"] = [row for row in found["thresholds"] if row["threshold"] in thresholds]
+    return {**summary, "probes": found}
+
+
 def _rounded(value: Any) -> Any:
     """With as many digits as anybody will look at."""
     match value:
         case float():
             return float(f"{value:.6g}")
         case dict():
-            return {key: _rounded(one) for key, one in value.items()}
+            return {key: one if key == "recipe" else _rounded(one) for key, one in value.items()}
         case list() | tuple():
             return [_rounded(one) for one in value]
         case _:

@@ -32,12 +32,24 @@ class Store:
         if not path.is_file():
             return None
         try:
-            return json.loads(path.read_text())
+            summary = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read ({error}): remove it, and the network is measured again") from None
+        own = recipe.as_dict()
+        differing = [name for name, value in summary.get("recipe", {}).items() if own.get(name) != _as_kept(value)]
+        if differing:  # the folder's name says only what was not usual then
+            raise UserError(
+                f"{path} is of a network with another {differing[0]}: keep it elsewhere, or use another store"
+            )
+        return summary
 
     def write_summary(self, recipe: Recipe, summary: dict[str, Any]) -> None:
         write_json(self._summary(recipe), summary)
 
     def _summary(self, recipe: Recipe) -> Path:
         return self.folder(recipe).path / "summary.json"
+
+
+def _as_kept(value: Any) -> Any:
+    """JSON has no tuples."""
+    return tuple(value) if isinstance(value, list) else value

@@ -14,8 +14,8 @@ typedef struct {
   float *frozen_h, *c_of; /* (H): h of frozen units, 0 for open ones; c of frozen units */
   float *h, *c, *base;    /* (capacity) (capacity) (4, capacity) */
   float *h_before;        /* (capacity), while a step is under way */
-  float *w, *w_x;         /* (capacity, 4, capacity) and (D, 4, capacity): from slot, or input, to slots; of logistic
-                             gates a half, as in base */
+  float *w, *w_x;         /* (capacity, 4, capacity) and (D, 4, capacity): from slot, or input, to slots; of each
+                             gate the share that its function wants, as in base */
 } Seats;
 
 /* Steps during which the same units sit: all arrays begin at the first of them. */

@@ -53,9 +53,9 @@ static const float last_lanes[2 * VL] = {
 #endif
 };
 
-/* A gate's sum is halved where its logistic function is made of tanh(sum / 2): in the weights, where it costs no step
+/* What a gate's function wants of its sum, a half or a sixteenth (vector.h): taken in the weights, where it costs no step
    anything. */
-static inline float halved(const Layer *l, int g) { return g != 2 || l->logistic ? 0.5f : 1.0f; }
+static inline float share_of_sum(const Layer *l, int g) { return g < 2 ? 0.0625f : g == 3 || l->logistic ? 0.5f : 1.0f; }
 
 /* What the frozen units and the bias contribute to the unit in a slot: four rows of weights times frozen_h. */
 static void sum_afresh(Seats *n, int slot, int j) {
@@ -79,7 +79,7 @@ static void sum_afresh(Seats *n, int slot, int j) {
     a0 += h * load(rest[0]), a1 += h * load(rest[1]), a2 += h * load(rest[2]), a3 += h * load(rest[3]);
   }
   float sums[4] = {sum_lanes(a0), sum_lanes(a1), sum_lanes(a2), sum_lanes(a3)};
-  for (int g = 0; g < 4; g++) n->base[g * n->capacity + slot] = halved(n->l, g) * (sums[g] + (b ? b[g * H + j] : 0));
+  for (int g = 0; g < 4; g++) n->base[g * n->capacity + slot] = share_of_sum(n->l, g) * (sums[g] + (b ? b[g * H + j] : 0));
 }
 
 static void get_up(Seats *n, int slot, int u) {
@@ -95,7 +95,7 @@ static void connect(Seats *n, int slot, int j, const int32_t *slots, const int32
   int H = n->l->hidden, cap = n->capacity;
   for (int g = 0; g < 4; g++) {
     const float *to_j = n->l->w_hh + ((size_t)g * H + j) * H, *from_j = n->l->w_hh + (size_t)g * H * H + j;
-    float *in = n->w + (size_t)g * cap + slot, *out = n->w + ((size_t)slot * 4 + g) * cap, share = halved(n->l, g);
+    float *in = n->w + (size_t)g * cap + slot, *out = n->w + ((size_t)slot * 4 + g) * cap, share = share_of_sum(n->l, g);
     for (int i = 0; i < others; i++) {
       in[(size_t)slots[i] * 4 * cap] = share * to_j[units[i]];
       out[slots[i]] = share * from_j[(size_t)units[i] * H];
@@ -114,7 +114,7 @@ static void prepare(Seats *n, const Schedule *plan, int span) {
     sum_afresh(n, slot, j);
     for (int g = 0; g < 4; g++)
       for (int d = 0; d < D; d++)
-        n->w_x[((size_t)d * 4 + g) * cap + slot] = halved(l, g) * l->w_ih[((size_t)g * H + j) * D + d];
+        n->w_x[((size_t)d * 4 + g) * cap + slot] = share_of_sum(l, g) * l->w_ih[((size_t)g * H + j) * D + d];
     int seated = span > 1 ? plan->offset[span - 2] : 0, came = plan->arriving_offset[span ? span - 1 : 0];
     if (span > 1) connect(n, slot, j, plan->slots + seated, plan->units + seated, plan->offset[span - 1] - seated);
     connect(n, slot, j, plan->arriving_slots + came, plan->arriving + came, plan->arriving_offset[span + 1] - came);

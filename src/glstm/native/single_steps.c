@@ -9,8 +9,8 @@ typedef struct {
 
 INLINE vf value_in(const float *h, const vf *h_vector, int slot) { return h ? splat(h[slot]) : pick(*h_vector, slot); }
 
-/* The four sums of one vector of slots, from `at` on, halved or not, and their nonlinear functions. h: of all slots, in memory; or,
-   where everybody sits in one vector, NULL and that vector. */
+/* The four sums of one vector of slots, from `at` on, as their functions want them, and these. h: of all slots, in memory;
+   or, where everybody sits in one vector, NULL and that vector. */
 INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const float *h, const vf *h_vector, int at) {
   int cap = n->capacity, q = 0;
   const float *base = n->base + at, *weights = n->w + at;
@@ -33,7 +33,7 @@ INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const fl
     a0 += p * load(w), a1 += p * load(w + cap), a2 += p * load(w + 2 * cap), a3 += p * load(w + 3 * cap);
   }
   Quotient g = n->l->logistic ? soon_sigmoid(a2 + b2) : soon_tanh(a2 + b2);
-  return (Gates){soon_sigmoid(a0 + b0), soon_sigmoid(a1 + b1), g, soon_sigmoid(a3 + b3)};
+  return (Gates){soon_memory(a0 + b0), soon_memory(a1 + b1), g, soon_sigmoid(a3 + b3)};
 }
 
 /* An empty slot has k = 0 and nobody reads it: no need to keep its old value bit for bit, as `mix` would. */

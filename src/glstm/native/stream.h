@@ -1,4 +1,4 @@
-/* A gated LSTM, one sample at a time, on any machine: C99 that is also C++, no library calls but memcpy and memmove, no
+/* A gated LSTM, one sample at a time, on any machine: C99 that is also C++, no library calls but memcpy and memset, no
    allocation, no global state. The engine's streams and every exported model are this text.
 
    k does not depend on the input, so which unit works when is constant data. The steps fall into spans; where one begins,
@@ -18,13 +18,11 @@
 
 #ifdef GLSTM_INT8
 typedef int8_t glstm_weight; /* times the scale of its row */
-#define GLSTM_SCALED(sum, scale) ((scale) * (sum))
 #else
 typedef float glstm_weight;
-#define GLSTM_SCALED(sum, scale) (sum)
 #endif
 
-#ifndef GLSTM_COUNT /* somebody may want to know how many operations are done */
+#ifndef GLSTM_COUNT /* somebody may want to know how many operations are done, a nonlinear function being five */
 #define GLSTM_COUNT(operations) ((void)0)
 #endif
 
@@ -100,35 +98,42 @@ static inline void glstm_add(float *sum, const glstm_weight *w, float value) {
   sum[1] += (float)w[1] * value;
   sum[2] += (float)w[2] * value;
   sum[3] += (float)w[3] * value;
+  GLSTM_COUNT(8);
 }
 
-/* sums += sum, in the scales of unit j's rows */
-static inline void glstm_add_scaled(float *sums, const float *sum, const float *scale, uint32_t j) {
+/* Sums of a unit's rows are made in place; of int8 rows apart, to be scaled when they are whole. */
+#ifdef GLSTM_INT8
+static inline void glstm_add_scaled(float *sums, const float *part, const float *scale) {
   uint32_t g;
-  (void)scale, (void)j;
-  for (g = 0; g < 4; g++) sums[g] += GLSTM_SCALED(sum[g], scale[4 * (size_t)j + g]);
+  for (g = 0; g < 4; g++) sums[g] += scale[g] * part[g];
 }
+#define GLSTM_BEGIN(sums) float glstm_part[4] = {0, 0, 0, 0}, *const glstm_into = glstm_part
+#define GLSTM_END(sums, scale, j) glstm_add_scaled(sums, glstm_part, (scale) + 4 * (size_t)(j))
+#else
+#define GLSTM_BEGIN(sums) float *const glstm_into = (sums)
+#define GLSTM_END(sums, scale, j) ((void)0)
+#endif
 
 /* sums += what unit j reads of open units whose h has changed by d */
 static inline void glstm_read_open(const glstm_layer *l, uint32_t j, const uint16_t *units, uint32_t open, const float *d,
                                    float *sums) {
   const glstm_weight *w = l->w_h + 4 * (size_t)l->row[j];
-  float sum[4] = {0, 0, 0, 0};
   uint32_t p;
-  for (p = 0; p < open; p++) glstm_add(sum, w + 4 * (size_t)units[p], d[p]);
-  GLSTM_COUNT(8 * open);
-  glstm_add_scaled(sums, sum, l->scale_h, j);
+  GLSTM_BEGIN(sums);
+  for (p = 0; p < open; p++) glstm_add(glstm_into, w + 4 * (size_t)units[p], d[p]);
+  GLSTM_END(sums, l->scale_h, j);
 }
 
 /* What a unit that opens reads of all that were ever open. */
 static inline void glstm_read_all(const glstm_layer *l, uint32_t j, const float *h, uint32_t known, float *sums) {
   const glstm_weight *w = l->w_h + 4 * (size_t)l->row[j];
-  float sum[4] = {0, 0, 0, 0};
   uint32_t u;
-  for (u = 0; u < known; u++) glstm_add(sum, w + 4 * (size_t)u, h[u]);
-  GLSTM_COUNT(8 * known);
   memcpy(sums, l->bias + 4 * (size_t)j, 4 * sizeof *sums);
-  glstm_add_scaled(sums, sum, l->scale_h, j);
+  {
+    GLSTM_BEGIN(sums);
+    for (u = 0; u < known; u++) glstm_add(glstm_into, w + 4 * (size_t)u, h[u]);
+    GLSTM_END(sums, l->scale_h, j);
+  }
 }
 
 static inline const uint16_t *glstm_open_units(const glstm_layer *l, uint32_t span, uint32_t *open) {
@@ -154,19 +159,22 @@ static inline void glstm_begin_span(const glstm_layer *l, glstm_place *at, const
   at->spans++;
 }
 
-/* A unit's new c and h, from its four sums. */
-static inline void glstm_update(const glstm_layer *l, uint32_t j, const float *x, float k, float *sum, float *h, float *c) {
+/* sum += what unit j reads of the sample */
+static inline void glstm_read_sample(const glstm_layer *l, uint32_t j, const float *x, float *sum) {
   const glstm_weight *w = l->w_x + 4 * (size_t)j * l->inputs;
-  float from_x[4] = {0, 0, 0, 0}, i, f, g, o, candidate;
   uint32_t n;
-  for (n = 0; n < l->inputs; n++) glstm_add(from_x, w + 4 * (size_t)n, x[n]);
-  glstm_add_scaled(sum, from_x, l->scale_x, j);
-  i = glstm_sigmoid(sum[0]), f = glstm_sigmoid(sum[1]), o = glstm_sigmoid(sum[3]);
-  g = l->logistic ? glstm_sigmoid(sum[2]) : glstm_tanh(sum[2]);
-  candidate = f * *c + i * g;
+  GLSTM_BEGIN(sum);
+  for (n = 0; n < l->inputs; n++) glstm_add(glstm_into, w + 4 * (size_t)n, x[n]);
+  GLSTM_END(sum, l->scale_x, j);
+}
+
+/* A unit's new c and h, from its four sums. */
+static inline void glstm_update(const glstm_layer *l, const float *sum, float k, float *h, float *c) {
+  float i = glstm_sigmoid(sum[0]), f = glstm_sigmoid(sum[1]), o = glstm_sigmoid(sum[3]);
+  float g = l->logistic ? glstm_sigmoid(sum[2]) : glstm_tanh(sum[2]), candidate = f * *c + i * g;
   *c += k * (candidate - *c);
   *h += k * (o * glstm_tanh(candidate) - *h);
-  GLSTM_COUNT(8 * l->inputs + 29 + 7);
+  GLSTM_COUNT(29 + 7); /* as the paper counts a cell, and a blend of two states */
 }
 
 static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_place *at, float *number, const float *x) {
@@ -186,7 +194,8 @@ static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_p
     float sum[4];
     memcpy(sum, sums + 4 * (size_t)j, sizeof sum);
     if (!begins) glstm_read_open(l, j, units, open, d, sum);
-    glstm_update(l, j, x, l->k ? l->k[at->k_at + q] : 1.0f, sum, h + j, c + j);
+    glstm_read_sample(l, j, x, sum);
+    glstm_update(l, sum, l->k ? l->k[at->k_at + q] : 1.0f, h + j, c + j);
   }
   at->k_at += open;
 }
@@ -225,7 +234,10 @@ static inline void glstm_output(const glstm_model *m, const float *number, float
       const glstm_weight *w = d->w + (size_t)o * d->inputs;
       float sum = 0;
       for (i = 0; i < d->inputs; i++) sum += (float)w[i] * from[i];
-      sum = GLSTM_SCALED(sum, d->scale[o]) + d->bias[o];
+#ifdef GLSTM_INT8
+      sum *= d->scale[o];
+#endif
+      sum += d->bias[o];
       into[o] = d->relu && sum < 0 ? 0 : sum;
     }
     from = into;

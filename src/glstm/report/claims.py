@@ -99,14 +99,16 @@ def _trainability(results: Results) -> Claim:
     rows: Rows = [["", "paper", "ours", "mu moved by", "sigma moved by"]]
     for arm in (*starts, *others):
         moved = [_moved(arm, name) for name in ("mu", "sigma")] if arm in starts else ["", ""]
-        rows.append([arm.name, table.form(arm.paper or 0), table.form(mean(arm.errors)), *moved])
+        paper = "" if arm.paper is None else table.form(arm.paper)
+        rows.append([arm.name, paper, table.form(mean(arm.errors)), *moved])
     errors = [mean(arm.errors) for arm in starts]
     best, worst = min(errors), max(errors)
     below = sum(error < mean(others[0].errors) for error in errors)
+    learnt = sum(error < LEARNT["adding"] for error in errors)
     verdict = (
-        f"{_word(worst < LEARNT['adding'])}: the {len(starts)} starts end at mean squared errors from "
-        f"{table.form(best)} to {table.form(worst)}, {below} of them below the Phased LSTM; where a gate starts "
-        f"matters by a factor of {worst / best:.0f}, not for whether the task is learnt."
+        f"{_word(learnt == len(starts))}: the task is learnt from {learnt} of {len(starts)} starts, which end at mean "
+        f"squared errors from {table.form(best)} to {table.form(worst)}, {below} of them below the Phased LSTM; so "
+        f"where a gate starts is not indifferent, as the paper has it, but a matter of a factor of {worst / best:.0f}."
     )
     return Claim("Gates adapt to the task, even from extreme starts.", rows, verdict)
 

@@ -6,9 +6,15 @@ from statistics import mean
 from glstm.report.drawing import Axis, Curve, chart, gates
 from glstm.report.results import Arm, Result
 
+ZERO = 3e-5  # where a threshold of 0 stands on a log axis
+MOST_CURVES = 10  # in one figure
+PAPER_POINT = (7.6, 0.023)  # M operations and error, at 8.2 % open
+
 
 def of(result: Result) -> list[tuple[str, str]]:
     """(caption, HTML) of each figure."""
+    if len(result.arms) > MOST_CURVES:
+        return [("Error against operations at the threshold of training: each point a recipe.", _points(result))]
     found = [("Test " + result.metric + " against epochs: mean over seeds, and their range.", _learning(result))]
     if any("thresholds" in run.summary["probes"] for arm in result.arms for run in arm.runs):
         found += _thresholds(result)
@@ -16,6 +22,21 @@ def of(result: Result) -> list[tuple[str, str]]:
         found.append(("Gamma, the mean absolute gradient that reaches each step.", _flow(result)))
     found += [picture for arm in result.arms for picture in _gates(arm)]
     return found
+
+
+def _points(result: Result) -> str:
+    """Every arm a point, in groups by what its recipe says about images that move; and what the paper has."""
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for arm in result.arms:
+        operations = mean(run.at_threshold(arm.at_threshold or 0.0)["cached_ops"] for run in arm.runs) / 1e6
+        moving = arm.runs[0].summary["recipe"].get("shift", 0)
+        groups.setdefault("images that move" if moving else "images as they are", []).append(
+            (operations, mean(arm.errors))
+        )
+    groups["the paper, by its own count"] = [PAPER_POINT]
+    curves = [Curve(name, *zip(*sorted(points)), marks=True) for name, points in groups.items()]
+    x, y = Axis("operations a sequence, M", log=True), Axis("test error", log=True, percent=True)
+    return chart(curves, x, y, "Error against operations")
 
 
 def _learning(result: Result) -> str:
@@ -40,7 +61,7 @@ def _thresholds(result: Result) -> list[tuple[str, str]]:
         levels = [(column[0]["threshold"], column) for column in rows]
         errors = [mean(row["error"] for row in column) for _, column in levels]
         operations = [mean(row["cached_ops"] for row in column) / 1e6 for _, column in levels]
-        shown = [max(level, 1e-4) for level, _ in levels]
+        shown = [max(level, ZERO) for level, _ in levels]
         error.append(Curve(arm.name, shown, errors))
         cost.append(Curve(arm.name, shown, operations))
         both.append(Curve(arm.name, operations, errors, marks=True))

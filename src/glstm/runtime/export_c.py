@@ -4,6 +4,7 @@ The code is `native/stream.h` as it is; what is written here is the data, the fe
 reads samples from standard input, and a self-test with vectors from PyTorch.
 """
 
+import copy
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,13 +12,20 @@ from pathlib import Path
 from textwrap import wrap
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from glstm.errors import UserError
+from glstm.models import SequenceModel
 from glstm.runtime.plan import DensePlan, LayerPlan, Plan
 from glstm.runtime.quantize import Quantized
-from glstm.storage import write_atomically
+from glstm.storage import write_together
 
 NATIVE = Path(__file__).parents[1] / "native"
+
+
+TOLERANCE = 1e-5  # of the largest output
+TAKEN = ("glstm", "stdint", "stdio", "string")  # names that the files use themselves, or include
 
 
 @dataclass(frozen=True)
@@ -26,16 +34,30 @@ class Vectors:
 
     x: np.ndarray
     y: np.ndarray
-    tolerance: float
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE * max(1.0, float(np.abs(self.y).max(initial=0.0)))
+
+
+@torch.no_grad()
+def vectors_from(model: SequenceModel, threshold: float, x: Tensor) -> Vectors:
+    """x (T, N, inputs), and what the model says in plain PyTorch, by the equations, with no engine of ours."""
+    model = copy.deepcopy(model).double().cpu().eval()
+    model.layer.threshold, model.layer.backend = threshold, "reference"
+    given = x.double().cpu()
+    y = model(given.transpose(0, 1) if model.layer.batch_first else given)
+    return Vectors(x.cpu().transpose(0, 1).float().numpy(), y.float().numpy())
 
 
 def export_c(plan: Plan, folder: Path, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
     """Write NAME.h and NAME.c; both are whole, or neither is there."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
+    if name in TAKEN:
+        raise UserError(f"{name} is a name that the exported files use themselves: choose another, such as digits")
     texts = {f"{name}.h": _header(plan, name, int8), f"{name}.c": _source(plan, name, vectors, int8)}
-    for file, text in texts.items():
-        write_atomically(folder / file, text.encode())
+    write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
 
 
@@ -82,8 +104,8 @@ void {name}_output(const {name}_state *state, float *y);
 
 
 def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> str:
-    layers = [_layer(number, layer, int8) for number, layer in enumerate(plan.layers)]
-    head = [_dense(number, dense, int8) for number, dense in enumerate(plan.head)]
+    layers = [_layer(name, number, layer, int8) for number, layer in enumerate(plan.layers)]
+    head = [_dense(name, number, dense, int8) for number, dense in enumerate(plan.head)]
     widest = max(dense.outputs for dense in plan.head)
     parts = [
         _opening(name),
@@ -110,7 +132,7 @@ def _opening(name: str) -> str:
 """
 
 
-def _layer(number: int, plan: LayerPlan, int8: Quantized | None) -> tuple[str, str]:
+def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None) -> tuple[str, str]:
     """Its arrays, and the row that points to them."""
     weights = int8.layers[number] if int8 else None
     arrays = {
@@ -126,10 +148,10 @@ def _layer(number: int, plan: LayerPlan, int8: Quantized | None) -> tuple[str, s
         "bias": plan.bias,
     }
     numbers = [plan.inputs, plan.units, plan.seats, plan.spans, int(plan.logistic)]
-    return _arrays(f"layer{number}", arrays, numbers)
+    return _arrays(f"{name}_layer{number}", arrays, numbers)
 
 
-def _dense(number: int, plan: DensePlan, int8: Quantized | None) -> tuple[str, str]:
+def _dense(name: str, number: int, plan: DensePlan, int8: Quantized | None) -> tuple[str, str]:
     weights = int8.head[number] if int8 else None
     outputs, inputs = plan.weight.shape
     arrays = {
@@ -137,7 +159,7 @@ def _dense(number: int, plan: DensePlan, int8: Quantized | None) -> tuple[str, s
         "scale": weights.scale if weights else None,
         "bias": plan.bias,
     }
-    return _arrays(f"head{number}", arrays, [inputs, outputs, int(plan.relu)])
+    return _arrays(f"{name}_head{number}", arrays, [inputs, outputs, int(plan.relu)])
 
 
 def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], numbers: list[int]) -> tuple[str, str]:
@@ -190,7 +212,7 @@ def _main(name: str) -> str:
 #include <stdio.h>
 
 /* Numbers from standard input; after each whole sequence, and at the end of the input, a line of outputs. */
-static void say(const {name}_state *state) {{
+static void {name}_say(const {name}_state *state) {{
   float y[{upper}_OUTPUTS];
   int n;
   {name}_output(state, y);
@@ -205,14 +227,14 @@ int main(void) {{
   while ((got = scanf("%f", x + read)) == 1) {{
     if (++read < {upper}_INPUTS) continue;
     read = 0;
-    if (!{name}_step(&state, x)) say(&state), {name}_reset(&state);
+    if (!{name}_step(&state, x)) {name}_say(&state), {name}_reset(&state);
   }}
   if (got == 0 || read) {{
     fprintf(stderr, got == 0 ? "{name}: the input holds something that is no number\\n"
                              : "{name}: the input ends within a sample of %d numbers\\n", {upper}_INPUTS);
     return 1;
   }}
-  if (state.step) say(&state);
+  if (state.step) {name}_say(&state);
   return 0;
 }}
 #endif
@@ -224,13 +246,13 @@ def _self_test(name: str, vectors: Vectors) -> str:
     return f"""#ifdef {upper}_TEST
 #include <stdio.h>
 
-{_array("test_x", vectors.x.astype(np.float32))}
-{_array("test_y", vectors.y.astype(np.float32))}
+{_array(f"{name}_test_x", vectors.x.astype(np.float32))}
+{_array(f"{name}_test_y", vectors.y.astype(np.float32))}
 
 /* What PyTorch says to {count} sequences, within {vectors.tolerance:g}. */
 int main(void) {{
   {name}_state state;
-  const float *x = test_x;
+  const float *x = {name}_test_x;
   float y[{upper}_OUTPUTS], worst = 0;
   int sequence, n;
   for (sequence = 0; sequence < {count}; sequence++) {{
@@ -238,13 +260,17 @@ int main(void) {{
     for (n = 0; n < {upper}_STEPS; n++) {name}_step(&state, x), x += {upper}_INPUTS;
     {name}_output(&state, y);
     for (n = 0; n < {upper}_OUTPUTS; n++) {{
-      float error = y[n] - test_y[sequence * {upper}_OUTPUTS + n];
+      float expected = {name}_test_y[sequence * {upper}_OUTPUTS + n], error = y[n] - expected;
       error = error < 0 ? -error : error;
-      if (!(error <= worst)) worst = error;
+      if (!(error <= {_float(vectors.tolerance)})) {{ /* also if it is no number */
+        printf("{name}: output %d of sequence %d is %g, not %g\\n", n, sequence, (double)y[n], (double)expected);
+        return 1;
+      }}
+      if (error > worst) worst = error;
     }}
   }}
   printf("{name}: largest difference from PyTorch %g\\n", (double)worst);
-  return worst <= {_float(vectors.tolerance)} ? 0 : 1;
+  return 0;
 }}
 #endif
 """

@@ -182,9 +182,11 @@ def _openness(graph: _Graph, layer: GatedLSTM, suffix: str, times: str) -> str:
 
 
 def _phase(graph: _Graph, times: str, period: np.ndarray) -> str:
-    """How far into its period a time is, from 0 to 1."""
-    turns = graph.add("Div", times, graph.constant(period))
-    return graph.add("Sub", turns, graph.add("Floor", turns))
+    """How far into its period a time is, from 0 to 1. The remainder is exact, but has its argument's sign."""
+    tau, zero = graph.constant(period), graph.constant(0.0)
+    rest = graph.add("Mod", times, tau, fmod=1)
+    since = graph.add("Where", graph.add("Less", rest, zero), graph.add("Add", rest, tau), rest)
+    return graph.add("Div", since, tau)
 
 
 def _positive(values: np.ndarray) -> np.ndarray:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from glstm.analysis import count_cached_ops, count_ops
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
-from glstm.models import SequenceModel
+from glstm.models import DropConnect, SequenceModel
+from glstm.passes import table as openness_table
 
 Floats = NDArray[np.float32]
 Array = TypeVar("Array", bound=np.ndarray)
@@ -51,6 +52,12 @@ class LayerPlan:
     def numbers(self) -> int:
         """Floats of state."""
         return 6 * self.units + 2 * self.seats
+
+    def place(self, steps: int) -> tuple[int, int, int]:
+        """Where the schedule stands after so many steps: spans begun, k read, units that were ever open."""
+        past = self.table[:steps] > 0
+        spans = int(np.searchsorted(self.start[:-1], steps, "left"))
+        return spans, int(past.sum()), int(past.any(0).sum())
 
     @property
     def constants(self) -> list[np.ndarray]:
@@ -92,6 +99,11 @@ class Plan:
         return self.head[-1].outputs
 
     @property
+    def state_bytes(self) -> int:
+        """Of what changes: the step, and each layer's place and numbers, four bytes each."""
+        return 4 * (1 + sum(3 + layer.numbers for layer in self.layers))
+
+    @property
     def ops(self) -> int:
         """Operations of one sequence through the layers, exact: see `count_cached_ops`."""
         return sum(layer.ops for layer in self.layers)
@@ -112,6 +124,9 @@ class Plan:
 def make_plan(model: SequenceModel, times: Tensor, threshold: float) -> Plan:
     """`times` (T,) are those of the steps; units at k <= threshold are closed."""
     layer = model.layer
+    if layer.hidden_size > MOST_UNITS:
+        raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {layer.hidden_size}")
+    _check_finite(model)
     tables = _tables(layer, times, threshold)
     layers: list[LayerPlan] = []
     for (depth, suffix), table in zip(layer.places(), tables, strict=True):
@@ -120,18 +135,21 @@ def make_plan(model: SequenceModel, times: Tensor, threshold: float) -> Plan:
     return Plan(tuple(layers), tuple(_head_plan(model.head, layers[-1].kept)), len(times), layer.hidden_size)
 
 
+def _check_finite(model: nn.Module) -> None:
+    for name, value in model.state_dict().items():
+        if not bool(value.isfinite().all()):
+            raise ValueError(f"{name} holds nan or infinite values: this network has diverged, and cannot be deployed")
+
+
+@torch.no_grad()
 def _tables(layer: GatedLSTM, times: Tensor, threshold: float) -> list[Floats]:
-    before, layer.threshold = layer.threshold, threshold
-    was_training = layer.training
-    layer.eval()  # a phased gate leaks in training
-    try:
-        with torch.no_grad():
-            tables = layer.openness(times)
-        rows = tables.expand(-1, -1, layer.hidden_size)  # an open gate has one column for all units
-        return [_floats(table) for table in rows]
-    finally:
-        layer.threshold = before
-        layer.train(was_training)
+    """k (T, H) of each layer in use; the layer itself, which others may be using, is only looked at."""
+    found = []
+    for _, suffix in layer.places():
+        w_hh = layer._get("weight_hh", suffix)
+        k = openness_table(layer.gate, times.to(w_hh.device), layer._gate_values(suffix), threshold, False, w_hh)
+        found.append(_floats(k.expand(-1, layer.hidden_size)))  # an open gate has one column for all units
+    return found
 
 
 def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64]) -> LayerPlan:
@@ -190,18 +208,19 @@ def _head_plan(head: nn.Module, kept: NDArray[np.int64]) -> list[DensePlan]:
 
 
 def linear_parts(head: nn.Module) -> Sequence[nn.Linear | nn.ReLU]:
-    """The head's modules in their order; dropout does nothing in use."""
-    parts = list(head) if isinstance(head, nn.Sequential) else [head]
-    parts = [part for part in parts if not isinstance(part, nn.Dropout | nn.Identity)]
-    known = all(isinstance(part, nn.Linear | nn.ReLU) for part in parts)
-    if not known or not parts or not isinstance(parts[0], nn.Linear):
+    """The head's modules in their order; dropout does nothing in use. Of just these types: a subclass may do more."""
+    parts = list(head) if type(head) is nn.Sequential else [head]
+    parts = [part for part in parts if type(part) not in (nn.Dropout, nn.Identity)]
+    known = all(type(part) in (nn.Linear, DropConnect, nn.ReLU) for part in parts)
+    if not known or not parts or isinstance(parts[0], nn.ReLU):
         names = ", ".join(type(part).__name__ for part in parts) or "nothing"
         raise ValueError(f"a head is a Linear, or a Sequential of Linear and ReLU that begins with Linear, not {names}")
     return parts  # pyright: ignore[reportReturnType]
 
 
 def _floats(tensor: Tensor) -> Floats:
-    return tensor.detach().cpu().float().numpy()
+    """A copy: what happens to the model later is not the plan's concern."""
+    return tensor.detach().cpu().float().numpy().copy()
 
 
 def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:

@@ -1,14 +1,16 @@
 """Weights in 8 bits: each row a scale of its own, chosen so that what the row adds up on real data changes least."""
 
+import copy
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from glstm.ops import gated_lstm
-from glstm.runtime.plan import DensePlan, Floats, LayerPlan, Plan, constant_bytes
+from glstm.models import SequenceModel
+from glstm.runtime.plan import Floats, LayerPlan, Plan, constant_bytes, linear_parts
 from glstm.runtime.runtime import Runtime
 
 LARGEST = 127
@@ -39,14 +41,10 @@ class Quantized:
 
 def quantize(plan: Plan, x: torch.Tensor) -> Quantized:
     """Calibrated on sequences x (T, B, inputs) such as the network will see."""
-    runtime = Runtime(plan, (plan.steps,))
+    runtime = Runtime(plan)
     layers, inputs = [], x
     for layer, weights in zip(plan.layers, runtime._layers, strict=True):
-        h = gated_lstm(
-            inputs, weights.w_ih, weights.w_hh, weights.bias, weights.table, *weights.start(x.shape[1]),
-            candidate=weights.candidate,
-        ).h  # fmt: skip
-        assert h is not None
+        h, _ = weights.run(inputs)
         layers.append(_quantized_layer(layer, inputs.numpy(), h.numpy()))
         inputs = h
     head, read = [], inputs[-1]
@@ -100,14 +98,22 @@ def constant_bytes_int8(plan: Plan, int8: Quantized) -> int:
     return constant_bytes(plan) - sum(3 * array.size for array in weights) + sum(array.nbytes for array in scales)
 
 
-def as_floats(plan: Plan, int8: Quantized) -> Plan:
-    """The plan with the weights that the 8 bits stand for: what an int8 network computes, in float32."""
-    layers = []
-    for layer, own in zip(plan.layers, int8.layers, strict=True):
-        scale_h = np.repeat(own.scale_h, np.diff(layer.row), axis=0)
-        layers.append(replace(layer, w_x=own.w_x * own.scale_x[:, None], w_h=own.w_h * scale_h))
-    head = [
-        DensePlan(own.weight * own.scale[:, None], dense.bias, dense.relu)
-        for dense, own in zip(plan.head, int8.head, strict=True)
-    ]
-    return replace(plan, layers=tuple(layers), head=tuple(head))
+@torch.no_grad()
+def dequantized(model: SequenceModel, plan: Plan, int8: Quantized) -> SequenceModel:
+    """The model with the weights that the 8 bits stand for: what an int8 network computes, in float32."""
+    model = copy.deepcopy(model).float().cpu()
+    layer, below = model.layer, np.arange(model.layer.input_size)
+    for (_, suffix), one, own in zip(layer.places(), plan.layers, int8.layers, strict=True):
+        for gate in range(4):
+            rows = one.kept + gate * layer.hidden_size
+            w_ih, w_hh = (layer._get(name, suffix).numpy() for name in ("weight_ih", "weight_hh"))
+            w_ih[np.ix_(rows, below)] = own.w_x[:, :, gate] * own.scale_x[:, gate, None]
+            for unit, row in enumerate(rows):
+                columns = own.w_h[one.row[unit] : one.row[unit + 1], gate]
+                w_hh[row, one.kept[: len(columns)]] = columns * own.scale_h[unit, gate]
+        below = one.kept
+    linear = [part for part in linear_parts(model.head) if isinstance(part, nn.Linear)]
+    for number, (part, own) in enumerate(zip(linear, int8.head, strict=True)):
+        columns = below if number == 0 else slice(None)
+        part.weight.numpy()[:, columns] = own.weight * own.scale[:, None]
+    return model

@@ -1,7 +1,9 @@
 """`deploy`: a trained network with everything decided that can be decided before the first sample arrives."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from operator import index
 from typing import overload
 
 import numpy as np
@@ -30,43 +32,48 @@ class Memory:
 
 
 def deploy(
-    model: SequenceModel, steps: int | Tensor | Sequence[float], threshold: float = 0.0, *, reads: Reads = "last"
+    model: SequenceModel,
+    steps: int | Tensor | Sequence[float],
+    threshold: float | None = None,
+    *,
+    reads: Reads = "last",
 ) -> "Runtime":
     """A trained network for use: units that never open are gone, and which unit works when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
-    gates' mu and sigma. threshold: units at k <= threshold are closed. reads: when the head reads the state, at the
-    "last" step, at "every" step, or at the steps given, counted from 1.
+    gates' mu and sigma. threshold: units at k <= threshold are closed; None: the layer's own. reads: when the head
+    reads the state, at the "last" step, at "every" step, or at the steps given, counted from 1.
     """
-    if not isinstance(model, SequenceModel):
+    if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
     if model.layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
+    threshold = model.layer.threshold if threshold is None else threshold
     if not 0 <= threshold < 1:
         raise ValueError(f"threshold must be at least 0 and below 1, not {threshold!r}")
     times = _times(steps)
-    return Runtime(make_plan(model, times, threshold), _steps_read(reads, len(times)))
+    at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
+    return Runtime(make_plan(model, times, threshold), at, model.layer.batch_first)
 
 
 def _times(steps: int | Tensor | Sequence[float]) -> Tensor:
-    if isinstance(steps, int):
-        if steps < 1:
-            raise ValueError(f"steps must be at least 1, not {steps}")
-        return count_up(steps, torch.device("cpu"))
-    times = torch.as_tensor(steps, dtype=torch.float64)
+    if hasattr(steps, "__index__") and not isinstance(steps, Tensor):
+        count = index(steps)  # pyright: ignore[reportArgumentType]
+        if count < 1:
+            raise ValueError(f"steps must be at least 1, not {count}")
+        return count_up(count, torch.device("cpu"))
+    times = torch.as_tensor(steps, dtype=torch.float64, device="cpu")
     if times.dim() != 1 or len(times) == 0 or not bool((times.diff() > 0).all()):
         raise ValueError("the times of the steps must be one increasing row of numbers, one a step")
     return as_times(times, len(times), 1, False, torch.device("cpu"))
 
 
 def _steps_read(reads: Reads, steps: int) -> tuple[int, ...]:
-    if reads == "last":
-        return (steps,)
-    if reads == "every":
-        return tuple(range(1, steps + 1))
     if isinstance(reads, str):
-        raise ValueError(f'reads must be "last", "every" or steps counted from 1, not {reads!r}')
-    chosen = tuple(sorted({int(step) for step in reads}))
+        if reads != "every":
+            raise ValueError(f'reads must be "last", "every" or steps counted from 1, not {reads!r}')
+        return tuple(range(1, steps + 1))
+    chosen = tuple(sorted({index(step) for step in reads}))
     if not chosen or chosen[0] < 1 or chosen[-1] > steps:
         raise ValueError(f"the head reads at steps from 1 to {steps}, not at {list(reads)}")
     return chosen
@@ -80,16 +87,20 @@ class Runtime:
     what a sequence costs.
     """
 
-    def __init__(self, plan: Plan, reads: tuple[int, ...]):
-        self.plan, self.reads = plan, reads
+    def __init__(self, plan: Plan, reads: tuple[int, ...] | None = None, batch_first: bool = False):
+        self.plan, self.reads, self.batch_first = plan, reads, batch_first
         self._network: Network | None = None
         self._known_shapes: set[torch.Size] = set()  # of x that were found right: the next such x is not asked again
         self._layers = [Weights(layer) for layer in plan.layers]
         self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
 
+    def __reduce__(self):
+        return Runtime, (self.plan, self.reads, self.batch_first)
+
     @property
     def ops(self) -> int:
-        """Operations of one whole sequence through the layers, as they are really done."""
+        """Operations of one sequence through the layers, sample by sample, as the paper counts operations: what a
+        stream does. For whole sequences the engine may do more where that is quicker, such as closed units."""
         return self.plan.ops
 
     @property
@@ -109,13 +120,12 @@ class Runtime:
 
     @property
     def memory(self) -> Memory:
-        state = 4 * (1 + sum(3 + layer.numbers for layer in self.plan.layers))
-        return Memory(constant_bytes(self.plan), state)
+        return Memory(constant_bytes(self.plan), self.plan.state_bytes)
 
     def stream(self) -> Stream:
         if self._network is None:
             self._network = Network(self.plan)
-        return Stream(self._network, frozenset(self.reads))
+        return Stream(self._network, frozenset(self.reads or (self.plan.steps,)))
 
     @overload
     def __call__(self, x: Tensor) -> Tensor: ...
@@ -124,12 +134,13 @@ class Runtime:
     def __call__(self, x):
         """Whole sequences x (T, B, D), or one (T, D) -> what the head says (B, outputs), or (outputs).
 
-        Where the head reads at several steps there is a leading axis for these; of a shorter sequence, those it has.
+        A network whose layer has batch_first takes (B, T, D). Where the head reads at steps other than the last, there
+        is a leading axis for these; of a shorter sequence, those it has.
         """
-        tensor = torch.as_tensor(x) if isinstance(x, np.ndarray) else x
+        tensor = _as_tensor(x) if isinstance(x, np.ndarray) else x
         batch = self._checked(tensor)
-        # of a sequence that ends early, a single reading is that of its end
-        y = self._read(self._to_the_end(batch)) if len(self.reads) == 1 else self._at_each_reading(batch)
+        with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
+            y = self._read(self._to_the_end(batch)) if self.reads is None else self._at_each_reading(batch)
         if tensor.dim() == 2:
             y = y.squeeze(-2)
         return y.numpy() if isinstance(x, np.ndarray) else y
@@ -140,29 +151,29 @@ class Runtime:
         inputs, steps = self.plan.inputs, self.plan.steps
         if not isinstance(x, Tensor) or x.dim() not in (2, 3) or x.shape[-1] != inputs:
             shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"x must be (T, B, {inputs}), or (T, {inputs}) for one sequence, not {shape}")
+            layout = "(B, T" if self.batch_first else "(T, B"
+            raise ValueError(f"x must be {layout}, {inputs}), or (T, {inputs}) for one sequence, not {shape}")
+        turned = self.batch_first and x.dim() == 3
+        x = x.transpose(0, 1) if turned else x
         if not 1 <= len(x) <= steps:
             raise ValueError(f"this runtime was deployed for sequences of 1 to {steps} steps, but x has {len(x)}")
-        if len(self._known_shapes) < MOST_PREPARED and x.dim() == 3:
+        if len(self._known_shapes) < MOST_PREPARED and x.dim() == 3 and not turned:
             self._known_shapes.add(x.shape)
         return _plain(x)
 
     def _at_each_reading(self, x: Tensor) -> Tensor:
         """(readings, B, outputs)"""
-        states = [layer.start(x.shape[1]) for layer in self._layers]
-        found, done = [], 0
-        for until in (step for step in self.reads if step <= len(x)):
-            h = x[done:until]
-            for number, layer in enumerate(self._layers):
-                h, states[number] = layer.run(h, states[number], done, until)
-            found.append(self._read(states[-1][0]))
-            done = until
-        return torch.stack(found) if found else x.new_zeros(0, x.shape[1], self.plan.outputs)
+        reads = [step for step in self.reads or () if step <= len(x)]
+        h = x[: reads[-1] if reads else 0]
+        for layer in self._layers:
+            h, _ = layer.run(h)
+        chosen = h if len(reads) == len(h) else h[[step - 1 for step in reads]]
+        return self._read(chosen.flatten(0, 1)).view(len(reads), x.shape[1], self.plan.outputs)
 
     def _to_the_end(self, x: Tensor) -> Tensor:
         """The top layer's last h, from the zero state."""
         for layer in self._layers[:-1]:
-            x, _ = layer.run(x, layer.start(x.shape[1]), 0, len(x))
+            x, _ = layer.run(x)
         return self._layers[-1].final_h(x)
 
     def _read(self, h: Tensor) -> Tensor:
@@ -189,25 +200,21 @@ class Weights:
         self._tensors = [self.w_ih, self.w_hh, self.bias, torch.zeros_like(self.bias)]
         self._prepared: dict[torch.Size, Prepared] = {}
 
-    def start(self, batch: int) -> tuple[Tensor, Tensor]:
-        zeros = torch.zeros(batch, self.units)
-        return zeros, zeros
-
-    def run(
-        self, x: Tensor, state: tuple[Tensor, Tensor], first: int, last: int
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Steps first to last: all h, and the state after them."""
-        table = self.table[first:last]
-        h, h_n, c_n, _ = gated_lstm(x, self.w_ih, self.w_hh, self.bias, table, *state, candidate=self.candidate)
+    def run(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """From the zero state: all h, and the last."""
+        zeros = torch.zeros(x.shape[1], self.units, dtype=torch.float32, device="cpu")
+        h, h_n, _, _ = gated_lstm(
+            x, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], zeros, zeros, candidate=self.candidate
+        )
         assert h is not None
-        return h, (h_n, c_n)
+        return h, h_n
 
     def final_h(self, x: Tensor) -> Tensor:
         """From the zero state, h (B, H) after the last step."""
         prepared = self._prepared.get(x.shape)
         if prepared is None:
             if not Prepared.possible(x, self._tensors, 0):
-                return self.run(x, self.start(x.shape[1]), 0, len(x))[1][0]
+                return self.run(x)[1]
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
             prepared = Prepared(x.shape, self._tensors, [], self.table[: len(x)], self.candidate)
@@ -228,3 +235,9 @@ def _plain(x: Tensor) -> Tensor:
     """As the engine reads it, with a batch axis."""
     x = x.detach().to("cpu", torch.float32)
     return (x if x.dim() == 3 else x.unsqueeze(1)).contiguous()
+
+
+def _as_tensor(x: np.ndarray) -> Tensor:
+    """Whatever its strides, byte order and type of number are."""
+    plain = np.ascontiguousarray(x, np.float32)
+    return torch.from_numpy(plain if plain.flags.writeable else plain.copy())

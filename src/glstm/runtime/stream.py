@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from torch import Tensor
 
 from glstm.errors import UserError
@@ -82,6 +82,7 @@ def _fingerprint(plan: Plan) -> str:
     """A state means something only to the network that it was made by."""
     digest = hashlib.sha256()
     for layer in plan.layers:
+        digest.update(repr((layer.inputs, layer.units, layer.logistic)).encode())
         for array in layer.constants:
             digest.update(array.tobytes())
     return digest.hexdigest()[:16]
@@ -114,8 +115,8 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """Samples taken so far."""
-        return self._step
+        """Samples taken so far; those past the last step are not taken."""
+        return min(self._step, self.network.plan.steps)
 
     def step(self, x_t: "float | ArrayLike | Tensor") -> np.ndarray | None:
         """Take one sample: a number, or `inputs` of them. Where the head reads, what it says; else None.
@@ -164,27 +165,24 @@ class Stream:
 
     def save(self, path: Path | str) -> None:
         """The state, as a file that `load` reads."""
-        tensors = {"words": self._words, "numbers": self._numbers, "position": np.array(self._step)}
-        write_atomically(Path(path), save(tensors, {"network": self.network.fingerprint}))
+        about = {"network": self.network.fingerprint, "position": str(self.position)}
+        write_atomically(Path(path), save({"numbers": self._numbers}, about))
 
     def load(self, path: Path | str) -> None:
         """Go on where `save` was called; the file must come from a stream of the same network."""
         path = Path(path)
         try:
-            content = path.read_bytes()
-            tensors = load(content)
+            with safe_open(path, "np") as file:
+                about, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
             raise UserError(f"there is no file {path}") from None
         except (OSError, SafetensorError) as error:
             raise UserError(f"{path} cannot be read as the state of a stream: {error}") from None
-        own = {"words": self._words, "numbers": self._numbers, "position": np.array(0)}
-        if not all(name in tensors and _like(tensors[name], array) for name, array in own.items()):
-            raise UserError(f"{path} is not the state of a stream of this network")
-        if f'"{self.network.fingerprint}"'.encode() not in content[: 8 + int.from_bytes(content[:8], "little")]:
+        numbers, position = tensors.get("numbers"), about.get("position", "")
+        fits = numbers is not None and numbers.shape == self._numbers.shape and numbers.dtype == np.float32
+        if about.get("network") not in (None, self.network.fingerprint):
             raise UserError(f"{path} is the state of a stream of another network")
-        self._words[:], self._numbers[:] = tensors["words"], tensors["numbers"]
-        self._step = int(tensors["position"])
-
-
-def _like(array: np.ndarray, own: np.ndarray) -> bool:
-    return array.shape == own.shape and array.dtype.kind == own.dtype.kind
+        if not fits or not position.isdecimal() or int(position) > self.network.plan.steps or "network" not in about:
+            raise UserError(f"{path} is not the state of a stream of this network")
+        self._numbers[:], self._step = numbers, int(position)
+        self._words[:] = [self._step, *(word for layer in self.network.plan.layers for word in layer.place(self._step))]

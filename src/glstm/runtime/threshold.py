@@ -9,8 +9,13 @@ CANDIDATES = tuple(float(f"{value:.2g}") for value in np.geomspace(0.9, 1e-4, 48
 
 
 def largest_threshold(
-    error_at: Callable[[float], float], allowed: float, candidates: tuple[float, ...] = CANDIDATES
+    error_at: Callable[[float], float],
+    allowed: float,
+    as_trained: float = 0.0,
+    candidates: tuple[float, ...] = CANDIDATES,
 ) -> float:
-    """The largest candidate at which the error is at most `allowed` above the error at 0; 0 if there is none."""
-    limit = error_at(0.0) + allowed
-    return next((value for value in sorted(candidates, reverse=True) if error_at(value) <= limit), 0.0)
+    """The largest candidate at which the error is at most `allowed` above the error at the threshold of training; that
+    one, if there is none above it."""
+    limit = error_at(as_trained) + allowed
+    larger = sorted((value for value in candidates if value > as_trained), reverse=True)
+    return next((value for value in larger if error_at(value) <= limit), as_trained)

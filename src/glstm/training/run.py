@@ -66,6 +66,10 @@ class RunFolder:
     def recipe(self) -> Recipe:
         return Recipe.from_dict(self._read_config()["recipe"])
 
+    def steps(self) -> int:
+        """How long its sequences are."""
+        return self._read_config()["shape"]["steps"]
+
     def where(self) -> dict[str, Any]:
         """Device, devices, nodes, precision, matmul and data folder of the run."""
         return self._read_config()["where"]

@@ -1,22 +1,20 @@
 """Exported C on an emulated Cortex-M4: does it say what PyTorch says, and how many instructions does it take?"""
 
+import copy
 import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from glstm.errors import UserError
 from glstm.layers import LSTM
-from glstm.models import SequenceModel, linear_head
-from glstm.runtime import deploy
+from glstm.models import SequenceModel
 from glstm.runtime.export_c import Vectors, export_c
 from glstm.runtime.plan import Plan
-from glstm.runtime.quantize import Quantized, as_floats
-from glstm.runtime.runtime import Runtime
+from glstm.runtime.quantize import Quantized
 
 HERE = Path(__file__).parent
 CPU = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
@@ -28,7 +26,8 @@ EMULATOR = ["qemu-system-arm", "-machine", "mps2-an386", "-nographic", "-semihos
 @dataclass(frozen=True)
 class Measured:
     flash: int  # bytes of code and constants, of the network alone
-    state: int  # bytes of RAM, one network's state
+    state: int  # bytes of RAM, one network's state ...
+    stack: int  # ... and what its functions take of the stack, at most
     instructions: int  # of one sequence
     difference: float  # from PyTorch, the largest on the sequences tried
 
@@ -41,30 +40,29 @@ def missing_tools() -> list[str]:
     return [package for command, package in TOOLS.items() if not shutil.which(command)]
 
 
-def dense_lstm(inputs: int, hidden: int, outputs: int, steps: int) -> Plan:
-    """A plain LSTM of a size, to be exported the same way; what its weights are does not matter."""
+def dense_twin(model: SequenceModel) -> SequenceModel:
+    """A plain LSTM with as many layers and units and a head of the same shape; what its weights are does not matter."""
+    layer = model.layer
     with torch.random.fork_rng(devices=[]):
-        model = SequenceModel(LSTM(inputs, hidden), linear_head(hidden, outputs)).eval()
-    return deploy(model, steps).plan
+        plain = LSTM(layer.input_size, layer.hidden_size, layer.num_layers)
+    return SequenceModel(plain, copy.deepcopy(model.head)).eval()
 
 
-def measure(plan: Plan, x: np.ndarray, int8: Quantized | None = None) -> Measured:
-    """x (N, T, inputs): sequences on which the emulated network is compared with PyTorch."""
+def measure(plan: Plan, vectors: Vectors, int8: Quantized | None = None) -> Measured:
+    """`vectors`: sequences on which the emulated network is compared with PyTorch."""
     if packages := missing_tools():
         raise UserError(f"to run C for a Cortex-M4, this machine needs the packages {', '.join(packages)}")
-    says = Runtime(as_floats(plan, int8) if int8 else plan, (plan.steps,))
-    y = says(torch.from_numpy(x).transpose(0, 1).contiguous()).numpy()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        export_c(plan, folder, "net", Vectors(x, y, tolerance=1e-4), int8)
-        _run(["arm-none-eabi-gcc", *CPU, *STRICT, "-c", "net.c", "-o", "net.o"], folder)
+        export_c(plan, folder, "net", vectors, int8)
+        _run(["arm-none-eabi-gcc", *CPU, *STRICT, "-fstack-usage", "-c", "net.c", "-o", "net.o"], folder)
+        stack = max(int(line.split()[1]) for line in (folder / "net.su").read_text().splitlines())
         answer = _emulated(folder, "self-test", ["-DNET_TEST", "net.c"])
         counted = _emulated(folder, "count", [*_names(), "net.o", str(HERE / "count.c")])
         sections = _run(["arm-none-eabi-size", "-A", "net.o"], folder)
     sizes = {line.split()[0]: int(line.split()[1]) for line in sections.splitlines() if line.startswith(".")}
     flash = sum(size for section, size in sizes.items() if section.startswith((".text", ".rodata", ".data")))
-    state = 4 * (1 + sum(3 + layer.numbers for layer in plan.layers))
-    return Measured(flash, state, int(counted.split()[-1]), float(answer.split()[-1]))
+    return Measured(flash, plan.state_bytes, stack, int(float(counted.split()[-1])), float(answer.split()[-1]))
 
 
 def _names() -> list[str]:
@@ -82,5 +80,6 @@ def _emulated(folder: Path, name: str, sources: list[str]) -> str:
 def _run(command: list[str], folder: Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=600)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr or done.stdout}")
+        said = " ".join((done.stderr or done.stdout).split())
+        raise UserError(f"{command[0]} ended with {done.returncode} on the exported network: {said[:300]}")
     return done.stdout

@@ -33,6 +33,6 @@ int main(void) {
   }
   OUTPUT(&state, y);
   tick();
-  printf("%lu\n", (unsigned long)(elapsed * 40));
+  printf("%.0f\n", (double)elapsed * 40);
   return 0;
 }
