@@ -13,6 +13,8 @@ class SequenceModel(nn.Module):
     """x (T, B, D) -> head(h_n of the top layer, both directions side by side) (B, outputs)."""
 
     def __init__(self, layer: GatedLSTM, head: nn.Module):
+        if not isinstance(layer, GatedLSTM):
+            raise TypeError(f"the layer must be a GLSTM, PLSTM, LSTM or GatedLSTM of glstm, not {type(layer)}")
         super().__init__()
         self.layer = layer
         self.head = head

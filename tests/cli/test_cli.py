@@ -150,7 +150,7 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
         ),
         (["train", "adding", "--device", "cuda", "--devices", "99"], "CUDA device"),
         (["train", "--resume", "nowhere"], "nowhere is not there; a run is a folder that glstm train made"),
-        (["evaluate", "nowhere"], "nowhere is not a run folder"),
+        (["evaluate", "nowhere"], "nowhere is not there; a run is a folder that glstm train made"),
         (["data", "verify", "imagenet"], "there is no data set 'imagenet'; there are mnist, cifar10"),
         (["train", "adding", "--chrono", "inf"], "chrono must be finite, not inf"),
         (["train", "adding", "--seed", "99999999999999999999"], "seed must fit 64 bits"),

@@ -83,6 +83,7 @@ def test_what_it_costs():
     assert runtime.units == (int(k.gt(0).any(0).sum()),)
     assert runtime.units[0] < 16
     assert runtime.ops == count_cached_ops(k, 1)
+    assert f"{runtime.ops:,} operations" in repr(runtime)
     assert runtime.openness == pytest.approx(k.gt(0).double().mean().item())
     assert runtime.lstm_ops == glstm.count_ops(STEPS, 16, 1)
     plan = runtime.plan
@@ -195,12 +196,15 @@ def test_gradients_and_half_precision_do_not_matter():
         (lambda m: deploy(m, 0), "steps must be at least 1, not 0"),
         (lambda m: deploy(m, [3.0, 2.0]), "one increasing row of numbers"),
         (lambda m: deploy(m, []), "one increasing row of numbers"),
-        (lambda m: deploy(m, STEPS, 1.0), "threshold must be at least 0 and below 1, not 1.0"),
+        (lambda m: deploy(m, STEPS, 1.0), "threshold must be a number, at least 0 and below 1, not 1.0"),
         (lambda m: deploy(m, STEPS, reads="sometimes"), "reads must be"),
         (lambda m: deploy(m, STEPS, reads=[0, 3]), r"the head reads at steps from 1 to 60, not at \[0, 3\]"),
         (lambda m: deploy(m, STEPS)(torch.zeros(STEPS + 1, 2, 1)), "sequences of 1 to 60 steps, but x has 61"),
-        (lambda m: deploy(m, STEPS)(torch.zeros(STEPS, 2, 4)), r"x must be \(T, B, 1\), or .* not \(60, 2, 4\)"),
-        (lambda m: deploy(m, STEPS)([1.0]), "not list"),  # pyright: ignore[reportCallIssue]
+        (
+            lambda m: deploy(m, STEPS)(torch.zeros(STEPS, 2, 4)),
+            r"x must be an array \(T, B, 1\), or .* not \(60, 2, 4\)",
+        ),
+        (lambda m: deploy(m, STEPS)([1.0]), "not a list"),  # pyright: ignore[reportCallIssue]
     ],
 )
 def test_what_does_not_fit_is_named(wrong, says):
@@ -231,6 +235,13 @@ def test_what_cannot_be_deployed_is_named():
 
     with pytest.raises(ValueError, match="not Other"):
         deploy(Other(glstm.GLSTM(1, 4), torch.nn.Linear(4, 2)), STEPS)
+    for inputs in (3, 5):
+        with pytest.raises(ValueError, match=f"the head reads {inputs} numbers, but the layer has 4 units"):
+            deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Linear(inputs, 2)), STEPS)
+    with pytest.raises(TypeError, match="the layer must be a GLSTM, PLSTM, LSTM or GatedLSTM of glstm"):
+        glstm.SequenceModel(torch.nn.LSTM(1, 4), torch.nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="threshold must be a number"):
+        deploy(network("g-LSTM"), STEPS, "0.1")
     odd = glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()))
     with pytest.raises(ValueError, match=r"a head is a Linear, or .* not Linear, Tanh"):
         deploy(odd, STEPS)

@@ -48,7 +48,7 @@ def test_a_used_folder_is_left_alone(folder):
 
 
 def test_what_is_not_a_run_is_said_so(tmp_path, folder):
-    with pytest.raises(UserError, match=r"is not a run folder: there is no config\.json in it"):
+    with pytest.raises(UserError, match="nothing is not there; a run is a folder that glstm train made"):
         RunFolder(tmp_path / "nothing").recipe()
     folder.config.write_text("{half")
     with pytest.raises(UserError, match=r"config\.json cannot be read"):

@@ -194,16 +194,16 @@ def cortex_m4(
                 says = dequantized(one, plan, int8) if int8 else one
                 found[f"{name}, {kind}"] = measure(plan, vectors_from(says, threshold, x), int8)
                 progress.advance(bar)
-    table = Table("", "flash", "state", "stack", "instructions", "a step", "fewer", "off by")
-    table.title = "bytes, and one sequence"
+    table = Table("", "flash", "state", "stack", "M instr.", "a step", "fewer", "off by")
+    table.title = "bytes, and instructions of one sequence"
     for column in table.columns[1:]:
         column.justify = "right"
     table.columns[0].no_wrap = True
     for name, one in found.items():
         dense = found[f"LSTM, {name.rsplit(' ', 1)[1]}"]
         sizes = [f"{number:,}" for number in (one.flash, one.state, one.stack)]
-        millions, ratio = f"{one.instructions / 1e6:.2f} M", f"{dense.instructions / one.instructions:.1f}"
-        table.add_row(name, *sizes, millions, f"{one.per_step(steps):,.0f}", ratio, f"{one.difference:.1e}")
+        millions, ratio = f"{one.instructions / 1e6:.2f}", f"{dense.instructions / one.instructions:.1f}"
+        table.add_row(name, *sizes, millions, f"{one.per_step(steps):,.0f}", ratio, f"{one.difference:.0e}")
     Console().print(table)
     figures = {name: asdict(one) for name, one in found.items()}
     about = {"steps": steps, "threshold": threshold, "operations": runtime.ops, "openness": runtime.openness}

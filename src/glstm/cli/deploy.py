@@ -66,7 +66,10 @@ def deploy(
                 return _error(model, task, sequences, value)
 
             threshold = largest_threshold(error_at, allowed, recipe.threshold)
-        console.print(f"threshold {threshold:g}, chosen on {seen}", highlight=False)
+        became = [task.format_error(_error(model, task, sequences, value)) for value in (recipe.threshold, threshold)]
+        console.print(
+            f"threshold {threshold:g}, chosen on {seen}; there {became[0]} became {became[1]}", highlight=False
+        )
     elif threshold is None:
         threshold = recipe.threshold or 0.01
     if not 0 <= threshold < 1:

@@ -1,5 +1,6 @@
 """`glstm export`: a trained network as C, or as ONNX."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -75,8 +76,11 @@ def onnx(
         from glstm.runtime.export_onnx import export_step, export_whole
     except ImportError as error:
         raise UserError(f"{error.name} is needed to export ONNX: pip install 'glstm[onnx]' brings it") from error
-    from glstm.storage import write_together
+    from glstm.storage import make_folder, write_together
 
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise UserError(f"a file's name is made of letters, digits, _, . and -, such as digits, not {name!r}")
+    make_folder(out)
     folder, model, threshold = _load(run, threshold)
     model = model.float()
     model.layer.threshold = threshold

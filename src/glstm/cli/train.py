@@ -256,6 +256,7 @@ def _run(recipes: list, folders: list, resuming: bool, again: list[Path], data, 
 def _result(run, task, before: int) -> str:
     """One sentence about a finished run that had so many epochs when it was taken up."""
     if len(run.history) == before:
-        return f"{run.folder.path} is finished, after {before} epochs; give more --epochs to go on"
+        more = "; give more --epochs to go on" if run.recipe.schedule == "constant" else ""
+        return f"{run.folder.path} is finished, after {before} epochs{more}"
     last = run.history[-1]
     return f"{run.folder.path}: {task.metric} {task.format_error(last.test_error)} in epoch {last.epoch}"

@@ -119,7 +119,7 @@ def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> 
         f"{name}_head}};\n",
         _functions(name, widest),
         _main(name),
-        _self_test(name, vectors),
+        _self_test(name, vectors, "PyTorch with the same int8 weights" if int8 else "PyTorch"),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -234,14 +234,17 @@ int main(void) {{
                              : "{name}: the input ends within a sample of %d numbers\\n", {upper}_INPUTS);
     return 1;
   }}
-  if (state.step) {name}_say(&state);
+  if (state.step) {{
+    fprintf(stderr, "{name}: the last sequence has only %d of %d samples\\n", (int)state.step, {upper}_STEPS);
+    {name}_say(&state);
+  }}
   return 0;
 }}
 #endif
 """
 
 
-def _self_test(name: str, vectors: Vectors) -> str:
+def _self_test(name: str, vectors: Vectors, whom: str) -> str:
     upper, count = name.upper(), len(vectors.x)
     return f"""#ifdef {upper}_TEST
 #include <stdio.h>
@@ -269,7 +272,7 @@ int main(void) {{
       if (error > worst) worst = error;
     }}
   }}
-  printf("{name}: largest difference from PyTorch %g\\n", (double)worst);
+  printf("{name}: largest difference from {whom} %g\\n", (double)worst);
   return 0;
 }}
 #endif

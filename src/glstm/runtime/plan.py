@@ -127,6 +127,9 @@ def make_plan(model: SequenceModel, times: Tensor, threshold: float) -> Plan:
     if layer.hidden_size > MOST_UNITS:
         raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {layer.hidden_size}")
     _check_finite(model)
+    first = linear_parts(model.head)[0]
+    if isinstance(first, nn.Linear) and first.in_features != layer.hidden_size:
+        raise ValueError(f"the head reads {first.in_features} numbers, but the layer has {layer.hidden_size} units")
     tables = _tables(layer, times, threshold)
     layers: list[LayerPlan] = []
     for (depth, suffix), table in zip(layer.places(), tables, strict=True):

@@ -49,8 +49,8 @@ def deploy(
     if model.layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
     threshold = model.layer.threshold if threshold is None else threshold
-    if not 0 <= threshold < 1:
-        raise ValueError(f"threshold must be at least 0 and below 1, not {threshold!r}")
+    if not isinstance(threshold, int | float) or not 0 <= threshold < 1:
+        raise ValueError(f"threshold must be a number, at least 0 and below 1, not {threshold!r}")
     times = _times(steps)
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
     return Runtime(make_plan(model, times, threshold), at, model.layer.batch_first)
@@ -96,6 +96,10 @@ class Runtime:
 
     def __reduce__(self):
         return Runtime, (self.plan, self.reads, self.batch_first)
+
+    def __repr__(self) -> str:
+        units, share = "-".join(map(str, self.units)), f"{100 * self.openness:.2f} % open"
+        return f"Runtime({self.plan.steps} steps, {units} units, {share}, {self.ops:,} operations)"
 
     @property
     def ops(self) -> int:
@@ -150,9 +154,9 @@ class Runtime:
             return x if _is_plain(x) else _plain(x)
         inputs, steps = self.plan.inputs, self.plan.steps
         if not isinstance(x, Tensor) or x.dim() not in (2, 3) or x.shape[-1] != inputs:
-            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            shape = tuple(x.shape) if isinstance(x, Tensor) else f"a {type(x).__name__}"
             layout = "(B, T" if self.batch_first else "(T, B"
-            raise ValueError(f"x must be {layout}, {inputs}), or (T, {inputs}) for one sequence, not {shape}")
+            raise ValueError(f"x must be an array {layout}, {inputs}), or (T, {inputs}) for one, not {shape}")
         turned = self.batch_first and x.dim() == 3
         x = x.transpose(0, 1) if turned else x
         if not 1 <= len(x) <= steps:

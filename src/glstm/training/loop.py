@@ -95,7 +95,9 @@ class Trainer:
         for run in self.runs:
             if run.gates_before.max() < 1e-3:
                 steps, name = self.task.steps, self.task.name
-                raise UserError(f"no gate opens within the {steps} steps of {name}: its mu lies outside of them")
+                raise UserError(
+                    f"no gate opens within the {steps} steps of {name}: mu lies outside of them, or sigma is too small"
+                )
         if self.fabric.is_global_zero:
             for run in self.runs:
                 run.folder.require_unused()

@@ -120,6 +120,10 @@ class RunFolder:
         config = _read_json(self.config)
         if not isinstance(config, dict) or config.get("format") != FORMAT:
             raise UserError(f"{self.config} is not the config.json of a run of this version (format {FORMAT})")
+        if "recipe" not in config and "model" in config:
+            raise UserError(
+                f"{self.path} is a model folder without a task: this needs a run's, as glstm train makes it"
+            )
         for name in ("recipe", "shape", "where"):
             if not isinstance(config.get(name), dict):
                 raise UserError(f"{self.config} is not whole: it has no {name}")
@@ -145,7 +149,10 @@ def _inside(path: Path) -> list[RunFolder]:
 def _read_json(path: Path):
     try:
         return json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.parent.is_dir():
+            what = "a file" if path.parent.exists() else "not there"
+            raise UserError(f"{path.parent} is {what}; a run is a folder that glstm train made") from None
         if inside := _inside(path.parent):
             names = ", ".join(folder.path.name for folder in inside)
             raise UserError(f"{path.parent} holds the folders of several runs: say which, {names}") from None
