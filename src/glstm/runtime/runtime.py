@@ -207,6 +207,8 @@ class Weights:
     def run(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """From the zero state: all h, and the last."""
         zeros = torch.zeros(x.shape[1], self.units, dtype=torch.float32, device="cpu")
+        if self.units == 0:  # nobody ever opens
+            return zeros.expand(len(x), -1, -1), zeros
         h, h_n, _, _ = gated_lstm(
             x, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], zeros, zeros, candidate=self.candidate
         )
@@ -217,7 +219,7 @@ class Weights:
         """From the zero state, h (B, H) after the last step."""
         prepared = self._prepared.get(x.shape)
         if prepared is None:
-            if not Prepared.possible(x, self._tensors, 0):
+            if self.units == 0 or not Prepared.possible(x, self._tensors, 0):
                 return self.run(x)[1]
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
