@@ -12,9 +12,6 @@ from glstm.ops.prepared import Prepared
 if TYPE_CHECKING:
     from glstm.gated import GatedLSTM
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class Table:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from glstm.cli.export import Data, Run, Threshold, calibration, load_with_task
 from glstm.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="Speed beside torch's LSTM, ONNX Runtime and a plain loop, as ratios.")
@@ -157,12 +158,9 @@ def table(results) -> Table:
 
 @app.command("cortex-m4")
 def cortex_m4(
-    run: Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)],
-    threshold: Annotated[
-        float | None,
-        typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+    run: Run,
+    threshold: Threshold = None,
+    data: Data = None,
     out: Annotated[Path, typer.Option(help="Where to write the figures, as JSON.")] = Path("runs/bench/cortex-m4.json"),
 ) -> None:
     """Exported C on an emulated Cortex-M4 board, beside a plain LSTM of the same size exported the same way.
@@ -173,7 +171,6 @@ def cortex_m4(
 
     from glstm.bench.cortex_m4 import dense_twin, measure
     from glstm.bench.machine import describe
-    from glstm.cli.export import calibration, load_with_task
     from glstm.runtime import deploy
     from glstm.runtime.export_c import vectors_from
     from glstm.runtime.quantize import dequantized, quantize

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from glstm.cli.export import Data, Run, Threshold, checked_threshold
 from glstm.cli.train import require_folder
 from glstm.errors import UserError
 
@@ -17,11 +18,8 @@ NOBODYS_SEED = -1  # of sequences that no run was trained on
 
 
 def deploy(
-    run: Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)],
-    threshold: Annotated[
-        float | None,
-        typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),
-    ] = None,
+    run: Run,
+    threshold: Threshold = None,
     max_error: Annotated[
         float | None,
         typer.Option(
@@ -31,7 +29,7 @@ def deploy(
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="To measure each contender for.")] = 1.0,
-    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+    data: Data = None,
 ) -> None:
     """Fix which unit works when, and say what that brings: units, openness, operations, error, time.
 
@@ -70,10 +68,7 @@ def deploy(
         console.print(
             f"threshold {threshold:g}, chosen on {seen}; there {became[0]} became {became[1]}", highlight=False
         )
-    elif threshold is None:
-        threshold = recipe.threshold or 0.01
-    if not 0 <= threshold < 1:
-        raise UserError(f"a threshold must be at least 0 and below 1, not {threshold}")
+    threshold = checked_threshold(recipe.threshold, threshold)
 
     runtime = make_runtime(model, task.steps, threshold)
     trained = make_runtime(model, task.steps, recipe.threshold)

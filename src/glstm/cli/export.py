@@ -12,11 +12,13 @@ from glstm.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="A trained network as plain C for a microcontroller, or as ONNX.")
 
+# What all verbs ask that take a trained network somewhere.
 Run = Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)]
 Threshold = Annotated[
     float | None,
     typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),
 ]
+Data = Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)]
 
 CALIBRATION = 500  # training sequences that int8 scales are chosen on
 SELF_TEST = 3  # sequences in the self-test
@@ -29,7 +31,7 @@ def export_to_c(
     name: Annotated[str, typer.Option(help="Of the files, and before every name in them.")] = "network",
     threshold: Threshold = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+    data: Data = None,
 ) -> None:
     """One .h and one .c: portable C99, no library, no allocation, state in the caller's struct.
 
@@ -115,7 +117,12 @@ def _load(run: Path, threshold: float | None):
     from glstm.training.run import RunFolder
 
     folder = RunFolder(run)
-    threshold = (folder.recipe().threshold or 0.01) if threshold is None else threshold
+    return folder, folder.load_model(), checked_threshold(folder.recipe().threshold, threshold)
+
+
+def checked_threshold(of_training: float, asked: float | None) -> float:
+    """The one asked for; else that of training, or, where that closed nothing, the paper's."""
+    threshold = (of_training or 0.01) if asked is None else asked
     if not 0 <= threshold < 1:
         raise UserError(f"a threshold must be at least 0 and below 1, not {threshold}")
-    return folder, folder.load_model(), threshold
+    return threshold

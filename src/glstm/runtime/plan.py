@@ -6,7 +6,6 @@ wants them, which says what they mean.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from glstm.models import DropConnect, SequenceModel
 from glstm.passes import table as openness_table
 
 Floats = NDArray[np.float32]
-Array = TypeVar("Array", bound=np.ndarray)
 
 MOST_UNITS = 2**16 - 1  # a unit's number has 16 bits
 
