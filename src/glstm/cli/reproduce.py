@@ -38,7 +38,8 @@ def reproduce(
 ) -> None:
     """Run experiments of the paper. What is trained already is not trained again, whichever experiment asked for it.
 
-    Networks of one shape train together. Press Ctrl-C to stop; the same command goes on.
+    Networks of one shape train together. Press Ctrl-C to stop; the same command goes on. Started several times over one
+    store, it shares the work out: no network is trained by two.
     """
     from glstm.experiments import EXPERIMENTS
     from glstm.experiments.experiment import SMALL
@@ -74,9 +75,14 @@ def reproduce(
                 recipe = population[0].recipe
                 what = f"{len(population)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
                 console.print(f"population {number} of {len(work)}: {what}", highlight=False)
-                if should_stop() or not runner.train(population, display_for(console), should_stop):
-                    console.print("stopped; the same command goes on from here")
-                    raise typer.Exit(INTERRUPTED)
+                with keep.claim(one.recipe for one in population) as ours:
+                    if not ours:
+                        console.print("another process trains these; the same command does what it leaves undone")
+                        continue
+                    left = [one for one in population if one.missing(keep.summary(one.recipe))]
+                    if should_stop() or (left and not runner.train(left, display_for(console), should_stop)):
+                        console.print("stopped; the same command goes on from here")
+                        raise typer.Exit(INTERRUPTED)
     finally:  # what is complete is written, stopped or not
         for one in chosen:
             if write_result(one, keep, results, small):

@@ -2,10 +2,14 @@ from glstm.experiments.experiment import Arm, Experiment
 from glstm.training.recipe import PRESETS
 
 TANH = PRESETS["smnist"]
+EPOCHS = 60  # enough to see whether it matters
 
 EXPERIMENT = Experiment(
     name="candidate",
     title="tanh against the printed logistic (ours)",
     question="The paper's equation has a logistic function where every implementation has tanh: does it matter?",
-    arms=(Arm("tanh", TANH), Arm("logistic", TANH.changed(candidate="sigmoid"))),
+    arms=(
+        Arm("tanh", TANH, at_epoch=EPOCHS),
+        Arm("logistic", TANH.changed(candidate="sigmoid", epochs=EPOCHS)),
+    ),
 )

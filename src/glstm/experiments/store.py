@@ -4,13 +4,16 @@ A network's folder is a run folder while it trains. When it is finished, `summar
 ask for; the rest of the folder is then only needed for new questions.
 """
 
+import fcntl
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from glstm.errors import UserError
-from glstm.storage import write_json
+from glstm.storage import make_folder, write_json
 from glstm.training.recipe import Recipe
 from glstm.training.run import RunFolder
 
@@ -25,6 +28,25 @@ class Store:
         said = {name: value for name, value in recipe.as_dict().items() if value != usual[name]}
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
         return RunFolder(self.path / f"{recipe.task}-{recipe.cell}-{recipe.units}-seed{recipe.seed}-{digest}")
+
+    @contextmanager
+    def claim(self, recipes: Iterable[Recipe]) -> Iterator[bool]:
+        """Keep other processes off these networks; False: one of them is another's already, and none is kept.
+
+        The system lets go of a process's locks when it ends, in whatever way.
+        """
+        with ExitStack() as kept:
+            for recipe in recipes:
+                folder = self.folder(recipe).path
+                make_folder(folder)
+                lock = kept.enter_context((folder / ".lock").open("w"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    kept.close()
+                    yield False
+                    return
+            yield True
 
     def summary(self, recipe: Recipe) -> dict[str, Any] | None:
         """Of a finished network; None: it is not finished."""
