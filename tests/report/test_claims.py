@@ -7,6 +7,7 @@ import pytest
 from glstm.experiments import EXPERIMENTS
 from glstm.report import figures
 from glstm.report.claims import LEARNT, claims
+from glstm.report.frontier import operating_points
 from glstm.report.page import page
 from glstm.report.results import Arm, Result, Run
 from glstm.report.tables import document
@@ -38,7 +39,7 @@ def network(recipe: Recipe, probes, thresholds, gated_learns_at, plain_learns_at
     epochs = list(range(1, recipe.epochs + 1))
     open_share = 0.1 if recipe.budget else 0.4
     error = closed_error if recipe.budget else 0.02
-    closed = {"error": error, "open_share": open_share, "paper_ops": 8e6, "cached_ops": 1e6}
+    closed = {"error": error, "open_share": open_share, "paper_ops": 8e6, "cached_ops": 1e6, "lstm_ops": 79e6}
     found = {
         "gates": PHASED if recipe.cell == "plstm" else GAUSSIAN,
         "thresholds": [{"threshold": v_t, **closed} for v_t in thresholds],
@@ -93,6 +94,26 @@ def test_many_recipes_are_points_in_one_figure():
     assert "each point a recipe" in caption
     assert html.count("<circle") == len(frontier.arms) + 1  # and the paper's
     assert "images that move" in html
+
+
+def test_the_cheapest_network_at_each_error_is_found():
+    frontier = next(result for result in made_up(10, 80, closed_error=0.022) if result.name == "frontier")
+    head, *rows = operating_points(frontier)
+    assert [row[1] for row in rows] == ["none that good"] * 3 + ["1.000 M"] * 2
+    cheap, cheaper = frontier.arms[3], frontier.arms[-1]
+    for arm, threshold, error, operations in ((cheap, 0.01, 0.0225, 5e5), (cheaper, 0.1, 0.0235, 2e5)):
+        for run in arm.runs:
+            run.at_threshold(threshold).update(error=error, cached_ops=operations)
+    head, *rows = operating_points(frontier)
+    found = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert found["2.30 %"]["operations"] == "0.500 M"
+    assert found["2.30 %"]["of an LSTM's"] == "1 / 158"
+    assert found["2.30 %"]["recipe"] == cheap.name
+    assert found["3.00 %"]["error"] == "2.35 %"
+    assert found["3.00 %"]["v_T"] == "0.1"
+    for text in (document([frontier]), page([frontier])):
+        assert "0.500 M" in text
+        assert "0.200 M" in text
 
 
 def test_claims_stand_in_the_table_and_on_the_page():

@@ -15,7 +15,7 @@ def point(sigma: float, budget: float, seeds: tuple[int, ...] = SEEDS[:1], **mor
 EXPERIMENT = Experiment(
     name="frontier",
     title="Error against operations (ours)",
-    question="How few operations does sequential MNIST take, at 1.5 %, at 2.3 % and at 3 %?",
+    question="How few operations does sequential MNIST take at a given error?",
     arms=(
         # Images that move by a pixel: without, everything below overfits.
         point(25, 5, SEEDS, shift=1),

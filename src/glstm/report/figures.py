@@ -4,17 +4,18 @@ import math
 from statistics import mean
 
 from glstm.report.drawing import Axis, Curve, chart, gates
+from glstm.report.frontier import cheapest, points
 from glstm.report.results import Arm, Result
 
 ZERO = 3e-5  # where a threshold of 0 stands on a log axis
-MOST_CURVES = 10  # in one figure
+WORST = 0.04  # error that the frontier is drawn up to
 PAPER_POINT = (7.6, 0.023)  # M operations and error, at 8.2 % open
 
 
 def of(result: Result) -> list[tuple[str, str]]:
     """(caption, HTML) of each figure."""
-    if len(result.arms) > MOST_CURVES:
-        return [("Error against operations at the threshold of training: each point a recipe.", _points(result))]
+    if result.is_frontier:
+        return [("Error against operations at the threshold of training: each point a recipe.", _frontier(result))]
     found = [("Test " + result.metric + " against epochs: mean over seeds, and their range.", _learning(result))]
     if any("thresholds" in run.summary["probes"] for arm in result.arms for run in arm.runs):
         found += _thresholds(result)
@@ -24,19 +25,21 @@ def of(result: Result) -> list[tuple[str, str]]:
     return found
 
 
-def _points(result: Result) -> str:
-    """Every arm a point, in groups by what its recipe says about images that move; and what the paper has."""
-    groups: dict[str, list[tuple[float, float]]] = {}
-    for arm in result.arms:
-        operations = mean(run.at_threshold(arm.at_threshold or 0.0)["cached_ops"] for run in arm.runs) / 1e6
-        moving = arm.runs[0].summary["recipe"].get("shift", 0)
-        groups.setdefault("images that move" if moving else "images as they are", []).append(
-            (operations, mean(arm.errors))
-        )
+def _frontier(result: Result) -> str:
+    """Every arm a point, in groups by what its recipe says about images that move; the best of all; and the paper."""
+    every = points(result)
+    groups: dict[str, list[tuple[float, float]]] = {"images that move": [], "images as they are": []}
+    for point in every:
+        if point.threshold == point.arm.at_threshold:
+            moving = point.arm.runs[0].summary["recipe"].get("shift", 0)
+            name = "images that move" if moving else "images as they are"
+            groups[name].append((point.operations / 1e6, point.error))
     groups["the paper, by its own count"] = [PAPER_POINT]
-    curves = [Curve(name, *zip(*sorted(points)), marks=True) for name, points in groups.items()]
+    curves = [Curve(name, *zip(*found), marks=True) for name, found in groups.items() if found]
+    best = [point for point in cheapest(every) if point.error <= WORST]
+    line = Curve("cheapest at any threshold", [one.operations / 1e6 for one in best], [one.error for one in best])
     x, y = Axis("operations a sequence, M", log=True), Axis("test error", log=True, percent=True)
-    return chart(curves, x, y, "Error against operations")
+    return chart([*curves, line], x, y, "Error against operations")
 
 
 def _learning(result: Result) -> str:

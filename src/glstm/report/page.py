@@ -5,8 +5,9 @@ from pathlib import Path
 
 from glstm.report import figures
 from glstm.report.claims import Claim, claims
+from glstm.report.frontier import CHOSEN, EVERY, operating_points
 from glstm.report.results import Result, Rows
-from glstm.report.tables import HOW, not_yet, unique_seconds
+from glstm.report.tables import HOW, commits, not_yet, unique_seconds
 from glstm.report.tables import figures as figures_table
 
 STYLE = Path(__file__).with_name("style.css")
@@ -23,8 +24,8 @@ def page(results: list[Result]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>glstm: results</title>'
         f"<style>{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
-        f'<p class="soft">{networks} networks, {minutes:.1f} minutes on {escape(machine["device"])}, commit '
-        f"{escape(machine['commit'][:12])}. {HOW}</p>{warning}<nav><ul>{links}</ul></nav>"
+        f'<p class="soft">{networks} networks, {minutes:.1f} minutes on {escape(machine["device"])}, code of '
+        f"{escape(', '.join(commits(results)))}. {HOW}</p>{warning}<nav><ul>{links}</ul></nav>"
         + _claims(claims(results))
         + "".join(_section(result) for result in results)
         + "</body></html>\n"
@@ -46,10 +47,14 @@ def _section(result: Result) -> str:
     shown = "".join(
         f"<figure>{html}<figcaption>{escape(text)}</figcaption></figure>" for text, html in figures.of(result)
     )
+    cheapest = ""
+    if result.is_frontier:
+        cheapest = f'<p>{CHOSEN}</p><div class="scroll">{_table(operating_points(result))}</div><p>{EVERY}</p>'
     missing = f'<p class="soft">{escape(not_yet(result))}</p>' if result.missing else ""
     return (
         f'<section id="{result.name}"><h2>{escape(result.title)}</h2><p>{escape(result.question)}</p>'
-        f'<div class="scroll">{_table(figures_table(result))}</div>{missing}<div class="all">{shown}</div></section>'
+        f'{cheapest}<div class="scroll">{_table(figures_table(result))}</div>{missing}'
+        f'<div class="all">{shown}</div></section>'
     )
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from glstm.errors import UserError
@@ -11,6 +11,7 @@ from glstm.errors import UserError
 Rows = list[list[str]]  # a table: a head, and its rows
 
 LAST = 5  # epochs whose mean is quoted beside the last one
+MOST_CURVES = 10  # in one figure
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,16 @@ class Result:
     def metric(self) -> str:
         return self.arms[0].runs[0].summary["metric"]
 
+    @property
+    def is_frontier(self) -> bool:
+        """Many recipes, and what is asked is not which one is best but what they cost."""
+        return len(self.arms) > MOST_CURVES
+
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
     def form(self, value: float) -> str:
         return f"{100 * value:.2f} %" if self.as_percent else f"{value:.1e}"
-
-
-def spread(values: list[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
 
 
 def load(folder: Path, order: list[str]) -> list[Result]:

@@ -1,19 +1,26 @@
 """Tables of results: the paper's figure beside ours, mean and standard deviation over seeds."""
 
-from statistics import mean
+from collections import Counter
+from statistics import mean, stdev
 
 from glstm.report.claims import claims
-from glstm.report.results import LAST, Arm, Result, Rows, spread
+from glstm.report.frontier import CHOSEN, EVERY, operating_points
+from glstm.report.results import LAST, Arm, Result, Rows
 
-HOW = "Errors are those of the last epoch on the test set, mean ± standard deviation over seeds; never the best epoch."
+HOW = (
+    "Errors are those of the last epoch on the test set, mean ± standard deviation over seeds; never the best epoch. "
+    f"Beside them is the mean of the last {LAST} epochs."
+)
 
 
 def figures(result: Result) -> Rows:
     """A head, and a row for each arm."""
-    rows = [["", "paper", "ours", "seeds", f"mean of the last {LAST} epochs", "epochs", "open", "operations"]]
+    rows = [["", "paper", "ours", "seeds", f"last {LAST} epochs", "epochs", "open", "operations"]]
     for arm in result.arms:
         paper = "" if arm.paper is None else result.form(arm.paper)
-        ours = f"{result.form(mean(arm.errors))} ± {result.form(spread(arm.errors))}"
+        ours = result.form(mean(arm.errors))
+        if len(arm.runs) > 1:
+            ours += f" ± {result.form(stdev(arm.errors))}"
         seeds = str(len(arm.runs))
         rows.append([arm.name, paper, ours, seeds, result.form(arm.last_epochs), str(arm.epochs), *openness(arm)])
     return drop_empty(rows)
@@ -26,7 +33,7 @@ def openness(arm: Arm) -> list[str]:
         return [f"{100 * mean(shares):.1f} %", ""]
     rows = [run.at_threshold(arm.at_threshold) for run in arm.runs]
     operations = mean(row["cached_ops"] for row in rows) / 1e6
-    return [f"{100 * mean(row['open_share'] for row in rows):.1f} %", f"{operations:.2f} M"]
+    return [f"{100 * mean(row['open_share'] for row in rows):.1f} %", f"{operations:.3f} M"]
 
 
 def drop_empty(rows: Rows) -> Rows:
@@ -47,18 +54,26 @@ def document(results: list[Result]) -> str:
     seconds = sum(unique_seconds(results).values())
     small = any(result.small for result in results)
     software = ", ".join(f"{name} {version}" for name, version in machine["software"].items())
+    code = ", ".join(f"`{commit}`" for commit in commits(results))
     parts = [
         "# Results",
         f"Written by `glstm report` from the JSON files beside this one, which `glstm reproduce` made. {HOW}",
         *(["**On a small scale: nothing here is to be quoted.**"] if small else []),
-        f"Trained on {machine['device']}, {seconds / 60:.1f} minutes, at `{machine['commit'][:12]}`: {software}.",
+        f"Trained on {machine['device']}, {seconds / 60:.1f} minutes, at {code}: {software}.",
     ]
     if found := claims(results):
         parts.append("## The paper's claims")
         for number, claim in enumerate(found, 1):
             parts += [f"### {number}. {claim.says}", f"**{claim.verdict}**", markdown(claim.evidence)]
     for result in results:
-        parts += [f"## {result.title}", result.question, markdown(figures(result))]
+        parts += [f"## {result.title}", result.question]
+        if result.is_frontier:
+            parts += [
+                CHOSEN,
+                markdown(operating_points(result)),
+                EVERY,
+            ]
+        parts.append(markdown(figures(result)))
         if result.missing:
             parts.append(not_yet(result))
     return "\n\n".join(parts) + "\n"
@@ -66,6 +81,14 @@ def document(results: list[Result]) -> str:
 
 def not_yet(result: Result) -> str:
     return f"Not trained yet: {'; '.join(result.missing)}."
+
+
+def commits(results: list[Result]) -> list[str]:
+    """Of the code that trained them, the most networks first."""
+    counts = Counter(
+        run.summary["machine"]["commit"][:12] for result in results for arm in result.arms for run in arm.runs
+    )
+    return [commit for commit, _ in counts.most_common()]
 
 
 def unique_seconds(results: list[Result]) -> dict[str, float]:
