@@ -9,7 +9,12 @@ EXPERIMENT = Experiment(
     question="Does a network that never sees more than its open windows learn to live in them?",
     arms=(
         Arm("thresholded after training", BUDGETED, probes=("thresholds",), at_threshold=0.01),
-        Arm("thresholded from the start", BUDGETED.changed(threshold=0.01), probes=("gates", "thresholds")),
+        Arm(
+            "thresholded from the start",
+            BUDGETED.changed(threshold=0.01),
+            probes=("gates", "thresholds"),
+            at_threshold=0.01,
+        ),
     ),
     thresholds=(0.0, 0.01),
 )
