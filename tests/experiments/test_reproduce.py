@@ -125,6 +125,22 @@ def test_who_shares_a_device_takes_part_of_the_time(tmp_path):
     assert summary["seconds"] == pytest.approx(whole / 4)
 
 
+def test_a_network_that_goes_on_elsewhere_says_where_it_was_trained(tmp_path):
+    store = Store(tmp_path)
+    (one,) = wanted([Experiment("one", "", "", PAIR.arms[1:])])
+    task_batches = math.ceil(one.recipe.train_size / one.recipe.batch)
+    for name, stop in (("here", StopAfter(task_batches + 1)), ("here", StopAfter(1)), ("there", lambda: False)):
+        runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": name}, sharing=2)
+        done = runner.train([one], Display(), stop)
+    assert done
+    summary = store.summary(one.recipe)
+    (before,) = summary["before"]
+    assert (before["machine"], before["epochs"]) == ({"device": "here"}, 1)
+    assert (summary["machine"], summary["epochs"]) == ({"device": "there"}, one.recipe.epochs - 1)
+    took = [sum(pair) / 2 for pair in zip(summary["curve"]["seconds"], summary["curve"]["test_seconds"], strict=True)]
+    assert [before["seconds"], summary["seconds"]] == pytest.approx([took[0], sum(took[1:])])
+
+
 def test_a_broken_summary_is_named(tmp_path):
     store = Store(tmp_path)
     store.write_summary(SMALL, {})

@@ -101,8 +101,9 @@ def _machine(device) -> dict[str, object]:
 
     from glstm.bench.machine import describe
 
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    return {**describe(), "device": name, "commit": _commit()}
+    machine = describe()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine["machine"]
+    return {**machine, "device": name, "commit": _commit()}
 
 
 def _commit() -> str:

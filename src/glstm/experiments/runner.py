@@ -99,6 +99,8 @@ class Runner:
             Trainer(own[0], own[1], self.fabric, self.data).begin(**self.where)
         trainer = Trainer(recipes, folders, self.fabric, self.data)
         trainer.resume()
+        for run in trainer.runs:
+            self.store.sign(run.recipe, len(run.history) + 1, {"machine": self.machine, "sharing": self.sharing})
         if not trainer.fit(display, should_stop):
             return False
         for one, run in zip(population, trainer.runs, strict=True):
@@ -108,17 +110,31 @@ class Runner:
     def _measure(self, one: Wanted, run: Run, task: Task) -> None:
         thresholds = tuple(sorted(one.thresholds))
         found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in sorted(one.probes)}
+        *before, last = trained_where(run.history, self.store.signed(one.recipe))
         summary = {
             "recipe": one.recipe.as_dict(),
             "steps": task.steps,
             "metric": task.metric,
             "as_percent": task.as_percent,
             "curve": _columns(run.history),
-            "seconds": sum((row.seconds + row.test_seconds) / row.together for row in run.history) / self.sharing,
             "probes": found,
-            "machine": self.machine,
+            **last,
+            **({"before": before} if before else {}),
         }
         self.store.write_summary(one.recipe, summary)
+
+
+def trained_where(history: list[EpochRow], signatures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The machines that trained a network, one after the other, with the seconds and the epochs of each."""
+    ends = [one["from_epoch"] for one in signatures[1:]] + [len(history) + 1]
+    begins = [1, *ends]
+    found = []
+    for begin, end, trainer in zip(begins, ends, (one["trainer"] for one in signatures)):
+        rows = [row for row in history if begin <= row.epoch < end]
+        seconds = sum((row.seconds + row.test_seconds) / row.together for row in rows) / trainer["sharing"]
+        if rows:
+            found.append({"machine": trainer["machine"], "epochs": len(rows), "seconds": seconds})
+    return found
 
 
 def _columns(history: list[EpochRow]) -> dict[str, list[float]]:

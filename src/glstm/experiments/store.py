@@ -48,6 +48,16 @@ class Store:
                     return
             yield True
 
+    def sign(self, recipe: Recipe, epoch: int, trainer: dict[str, Any]) -> None:
+        """Note who trains this network from this epoch on: it may have begun elsewhere."""
+        so_far = self.signed(recipe)
+        if not so_far or so_far[-1]["trainer"] != trainer:
+            write_json(self._signatures(recipe), [*so_far, {"from_epoch": epoch, "trainer": trainer}])
+
+    def signed(self, recipe: Recipe) -> list[dict[str, Any]]:
+        path = self._signatures(recipe)
+        return json.loads(path.read_text()) if path.is_file() else []
+
     def summary(self, recipe: Recipe) -> dict[str, Any] | None:
         """Of a finished network; None: it is not finished."""
         path = self._summary(recipe)
@@ -70,6 +80,9 @@ class Store:
 
     def _summary(self, recipe: Recipe) -> Path:
         return self.folder(recipe).path / "summary.json"
+
+    def _signatures(self, recipe: Recipe) -> Path:
+        return self.folder(recipe).path / "trained_by.json"
 
 
 def _as_kept(value: Any) -> Any:

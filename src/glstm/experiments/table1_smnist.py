@@ -14,8 +14,8 @@ EXPERIMENT = Experiment(
     arms=(
         Arm("g-LSTM", PAPER, paper=0.013, probes=("gates",)),
         Arm("LSTM", LSTM, paper=0.018, at_epoch=EPOCHS),
-        Arm("LSTM, 240 epochs", LSTM),
-        Arm("g-LSTM, tuned", TUNED),
-        Arm("LSTM, tuned", TUNED.changed(cell="lstm")),
+        Arm("LSTM, 240 epochs", LSTM, paper=0.018),
+        Arm("g-LSTM, tuned", TUNED, paper=0.013),
+        Arm("LSTM, tuned", TUNED.changed(cell="lstm"), paper=0.018),
     ),
 )

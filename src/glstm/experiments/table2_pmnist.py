@@ -11,7 +11,7 @@ EXPERIMENT = Experiment(
     arms=(
         Arm("g-LSTM", G_LSTM, paper=0.075, probes=("gates",)),
         Arm("LSTM", G_LSTM.changed(cell="lstm"), paper=0.084),
-        Arm("g-LSTM, tuned", TUNED),
-        Arm("LSTM, tuned", TUNED.changed(cell="lstm")),
+        Arm("g-LSTM, tuned", TUNED, paper=0.075),
+        Arm("LSTM, tuned", TUNED.changed(cell="lstm"), paper=0.084),
     ),
 )

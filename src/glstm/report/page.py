@@ -7,16 +7,13 @@ from glstm.report import figures
 from glstm.report.claims import Claim, claims
 from glstm.report.frontier import CHOSEN, EVERY, operating_points
 from glstm.report.results import Result, Rows
-from glstm.report.tables import HOW, commits, not_yet, unique_seconds
+from glstm.report.tables import HOW, not_yet, origin
 from glstm.report.tables import figures as figures_table
 
 STYLE = Path(__file__).with_name("style.css")
 
 
 def page(results: list[Result]) -> str:
-    machine = results[0].arms[0].runs[0].summary["machine"]
-    minutes = sum(unique_seconds(results).values()) / 60
-    networks = len(unique_seconds(results))
     links = "".join(f'<li><a href="#{result.name}">{escape(result.title)}</a></li>' for result in results)
     small = any(result.small for result in results)
     warning = "<p><strong>On a small scale: nothing here is to be quoted.</strong></p>" if small else ""
@@ -24,8 +21,7 @@ def page(results: list[Result]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>glstm: results</title>'
         f"<style>{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
-        f'<p class="soft">{networks} networks, {minutes:.1f} minutes on {escape(machine["device"])}, code of '
-        f"{escape(', '.join(commits(results)))}. {HOW}</p>{warning}<nav><ul>{links}</ul></nav>"
+        f'<p class="soft">{escape(origin(results))}. {HOW}</p>{warning}<nav><ul>{links}</ul></nav>'
         + _claims(claims(results))
         + "".join(_section(result) for result in results)
         + "</body></html>\n"

@@ -24,6 +24,11 @@ class Run:
     def curve(self) -> dict[str, list[float]]:
         return self.summary["curve"]
 
+    @property
+    def trained(self) -> list[dict[str, Any]]:
+        """Where, machine by machine, and how long: mostly one, but a run may go on elsewhere."""
+        return [*self.summary.get("before", ()), self.summary]
+
     def error(self, at_epoch: int | None, at_threshold: float | None) -> float:
         """The figure to quote: of the last epoch, of another, with units closed, or as the LSTM that was meant."""
         if at_threshold is not None:
@@ -68,10 +73,6 @@ class Arm:
     @property
     def epochs(self) -> int:
         return self.at_epoch or self.runs[0].summary["recipe"]["epochs"]
-
-    @property
-    def seconds(self) -> float:
-        return sum(run.summary["seconds"] for run in self.runs)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 from glstm.report.claims import claims
 from glstm.report.frontier import CHOSEN, EVERY, operating_points
-from glstm.report.results import LAST, Arm, Result, Rows
+from glstm.report.results import LAST, Arm, Result, Rows, Run
 
 HOW = (
     "Errors are those of the last epoch on the test set, mean ± standard deviation over seeds; never the best epoch. "
@@ -51,15 +51,13 @@ def markdown(rows: Rows) -> str:
 def document(results: list[Result]) -> str:
     """results/README.md."""
     machine = results[0].arms[0].runs[0].summary["machine"]
-    seconds = sum(unique_seconds(results).values())
     small = any(result.small for result in results)
     software = ", ".join(f"{name} {version}" for name, version in machine["software"].items())
-    code = ", ".join(f"`{commit}`" for commit in commits(results))
     parts = [
         "# Results",
         f"Written by `glstm report` from the JSON files beside this one, which `glstm reproduce` made. {HOW}",
         *(["**On a small scale: nothing here is to be quoted.**"] if small else []),
-        f"Trained on {machine['device']}, {seconds / 60:.1f} minutes, at {code}: {software}.",
+        f"{origin(results)} ({software}).",
     ]
     if found := claims(results):
         parts.append("## The paper's claims")
@@ -83,19 +81,20 @@ def not_yet(result: Result) -> str:
     return f"Not trained yet: {'; '.join(result.missing)}."
 
 
-def commits(results: list[Result]) -> list[str]:
-    """Of the code that trained them, the most networks first."""
-    counts = Counter(
-        run.summary["machine"]["commit"][:12] for result in results for arm in result.arms for run in arm.runs
-    )
-    return [commit for commit, _ in counts.most_common()]
+def networks(results: list[Result]) -> list[Run]:
+    """Each network once, however many experiments show it."""
+    found = {recipe: run for result in results for arm in result.arms for recipe, run in zip(arm.recipes, arm.runs)}
+    return list(found.values())
 
 
-def unique_seconds(results: list[Result]) -> dict[str, float]:
-    """What each network took, once, however many experiments show it."""
-    return {
-        recipe: run.summary["seconds"]
-        for result in results
-        for arm in result.arms
-        for recipe, run in zip(arm.recipes, arm.runs)
+def origin(results: list[Result]) -> str:
+    """On what, how long, and by which code they were trained; what had a hand in the most comes first."""
+    parts = [part for run in networks(results) for part in run.trained]
+    devices = Counter(part["machine"]["device"] for part in parts)
+    commits = Counter(part["machine"]["commit"][:12] for part in parts)
+    minutes = {
+        device: sum(part["seconds"] for part in parts if part["machine"]["device"] == device) / 60 for device in devices
     }
+    took = ", ".join(f"{minutes[device]:.1f} minutes on {device}" for device, _ in devices.most_common())
+    code = ", ".join(commit for commit, _ in commits.most_common())
+    return f"{len(networks(results))} networks, {took}, by the code of {code}"
