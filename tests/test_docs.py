@@ -13,7 +13,9 @@ import glstm
 from glstm.gates import Gate, Values
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/deploy.md")]
+DOCUMENTS = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/deploy.md", "docs/experiments.md")
+]
 
 
 def blocks() -> list:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from glstm.data.images import PixelTask
 from glstm.errors import UserError
 from glstm.experiments import EXPERIMENTS
 from glstm.experiments.experiment import TINY, Arm, Experiment
-from glstm.experiments.runner import Runner, populations, wanted, write_result
+from glstm.experiments.runner import Runner, populations, trained, wanted, write_result
 from glstm.experiments.store import Store
 from glstm.training import build
-from glstm.training.display import Display
+from glstm.training.display import Display, EpochRow
 from glstm.training.fabric import make_fabric
 from glstm.training.recipe import SHARED
 from small_runs import SMALL, StopAfter
@@ -61,7 +62,9 @@ def test_every_experiment_leads_to_its_json(name, tmp_path, noise_for_images):
             assert curve["epoch"] == list(range(1, arm.recipe.epochs + 1))
             assert all(math.isfinite(value) for value in curve["test_error"])
             assert set(arm.probes) <= set(summary["probes"])
-            assert summary["seconds"] > 0
+            (trained,) = summary["trained"]
+            assert trained["seconds"] > 0
+            assert trained["epochs"] == arm.recipe.epochs
             if "thresholds" in arm.probes:
                 tested = [row["threshold"] for row in summary["probes"]["thresholds"]]
                 assert set(experiment.thresholds) <= set(tested)
@@ -122,7 +125,7 @@ def test_who_shares_a_device_takes_part_of_the_time(tmp_path):
     assert runner.train([one], Display(), lambda: False)
     summary = store.summary(one.recipe)
     whole = sum(summary["curve"]["seconds"]) + sum(summary["curve"]["test_seconds"])
-    assert summary["seconds"] == pytest.approx(whole / 4)
+    assert summary["trained"][0]["seconds"] == pytest.approx(whole / 4)
 
 
 def test_a_network_that_goes_on_elsewhere_says_where_it_was_trained(tmp_path):
@@ -134,11 +137,32 @@ def test_a_network_that_goes_on_elsewhere_says_where_it_was_trained(tmp_path):
         done = runner.train([one], Display(), stop)
     assert done
     summary = store.summary(one.recipe)
-    (before,) = summary["before"]
-    assert (before["machine"], before["epochs"]) == ({"device": "here"}, 1)
-    assert (summary["machine"], summary["epochs"]) == ({"device": "there"}, one.recipe.epochs - 1)
     took = [sum(pair) / 2 for pair in zip(summary["curve"]["seconds"], summary["curve"]["test_seconds"], strict=True)]
-    assert [before["seconds"], summary["seconds"]] == pytest.approx([took[0], sum(took[1:])])
+    assert summary["trained"] == [
+        {"machine": {"device": "here"}, "epochs": 1, "seconds": pytest.approx(took[0])},
+        {"machine": {"device": "there"}, "epochs": one.recipe.epochs - 1, "seconds": pytest.approx(sum(took[1:]))},
+    ]
+
+
+def test_a_network_that_is_only_measured_anew_was_trained_where_it_was(tmp_path):
+    store = Store(tmp_path)
+    for probes, machine in (((), "here"), (("gates",), "there")):
+        (one,) = wanted([Experiment("one", "", "", (Arm("g", SMALL, seeds=(0,), probes=probes),))])
+        assert one.missing(store.summary(one.recipe))
+        runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": machine})
+        assert runner.train([one], Display(), lambda: False)
+    summary = store.summary(one.recipe)
+    assert "gates" in summary["probes"]
+    assert [part["machine"] for part in summary["trained"]] == [{"device": "here"}]
+
+
+def test_epochs_of_which_nobody_knows_are_nobodys():
+    row = EpochRow(1, 0, 0, 0, 0, 0, seconds=3.0, test_seconds=1.0)
+    history = [replace(row, epoch=epoch) for epoch in (1, 2, 3)]
+    unknown, known = trained(history, [{"from_epoch": 3, "machine": {"device": "here"}, "sharing": 2}])
+    assert (unknown["machine"]["device"], unknown["epochs"], unknown["seconds"]) == ("an unknown machine", 2, 8.0)
+    assert (known["machine"]["device"], known["epochs"], known["seconds"]) == ("here", 1, 2.0)
+    assert trained(history, []) == [{"machine": unknown["machine"], "epochs": 3, "seconds": 12.0}]
 
 
 def test_a_broken_summary_is_named(tmp_path):
@@ -148,3 +172,6 @@ def test_a_broken_summary_is_named(tmp_path):
     path.write_text("{")
     with pytest.raises(UserError, match=r"summary.json cannot be read .*: remove it"):
         store.summary(SMALL)
+    (path.parent / "sessions.json").write_text("[")
+    with pytest.raises(UserError, match=r"sessions.json cannot be read .*: remove it"):
+        store.sessions(SMALL)

@@ -51,14 +51,13 @@ def network(recipe: Recipe, probes, thresholds, gated_learns_at, plain_learns_at
         "steps": 784,
         "metric": "error",
         "as_percent": recipe.task != "adding",
-        "seconds": 1.0,
         "curve": {
             "epoch": epochs,
             "test_error": [2 * level if epoch < learnt else end for epoch in epochs],
             "open_share": [open_share for _ in epochs],
         },
         "probes": {name: found[name] for name in probes},
-        "machine": MACHINE,
+        "trained": [{"machine": MACHINE, "epochs": recipe.epochs, "seconds": 1.0}],
     }
 
 
@@ -69,8 +68,9 @@ def test_figures_that_bear_the_claims_out():
     assert "8.0 times fewer" in first
     assert "2 times (after epoch 1) and 2 times (after epoch 11)" in first
     assert "learnt from 5 of 5 starts, which end at mean squared errors from 1.0e-03 to 1.0e-03" in second
+    assert "starts differ by a factor of 1, no more than seeds of one start" in second
     assert "10.0 % of the updates are left at an error of 2.20 %" in third
-    assert "takes 10 epochs to an error of 50.00 %, without 80" in fourth
+    assert "at an error of 50.00 % after 10 epochs, the plain LSTM after 80" in fourth
     moved = found[1].evidence[1]
     assert moved[-2:] == ["10", "3"]
 
@@ -86,6 +86,28 @@ def test_figures_that_bear_the_claims_out():
 def test_figures_that_do_not(gated, plain, closed, verdicts):
     found = claims(made_up(gated, plain, closed))
     assert [claim.verdict.split(":")[0] for claim in found] == verdicts
+
+
+def test_a_curriculum_that_does_not_make_a_better_lstm_holds_in_part():
+    results = made_up(10, 80, closed_error=0.022)
+    taught = next(result for result in results if result.name == "curriculum").arm("curriculum")
+    for run in taught.runs:
+        run.summary["probes"]["as an LSTM"]["error"] = 0.45
+    assert claims(results)[3].verdict.startswith("Holds in part: behind its narrow gates")
+
+
+def test_an_lstm_that_needs_another_recipe_to_be_first_is_named():
+    results = made_up(10, 80, closed_error=0.022)
+    assert "the first to learn is an LSTM's in none." in claims(results)[0].verdict
+    adding = next(result for result in results if result.name == "table1-adding2000")
+    for run in adding.arm("LSTM, chrono 2000").runs:  # no g-LSTM is its twin
+        run.curve["test_error"][4:] = [1e-5] * (len(run.curve["test_error"]) - 4)
+    found = claims(results)[0]
+    assert found.verdict.startswith("Holds:")
+    assert "the first to learn is an LSTM's in table1-adding2000." in found.verdict
+    row = next(row for row in found.evidence if row[0] == "table1-adding2000, the soonest of each")
+    assert row[2:4] == ["10", "5"]
+    assert row[-1] == "1.0e-05"
 
 
 def test_many_recipes_are_points_in_one_figure():
@@ -107,8 +129,9 @@ def test_the_cheapest_network_at_each_error_is_found():
     head, *rows = operating_points(frontier)
     found = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert found["2.30 %"]["operations"] == "0.500 M"
-    assert found["2.30 %"]["of an LSTM's"] == "1 / 158"
+    assert found["2.30 %"]["of an LSTM's of its size"] == "1 / 158"
     assert found["2.30 %"]["recipe"] == cheap.name
+    assert [row[4] for row in rows if row[0] == "3.00 %"] == ["3", "1"]  # one seed is shown beside three, if cheaper
     assert found["3.00 %"]["error"] == "2.35 %"
     assert found["3.00 %"]["v_T"] == "0.1"
     for text in (document([frontier]), page([frontier])):

@@ -30,9 +30,8 @@ def summary(seed: int, errors: list[float], probes: dict | None = None) -> dict:
         "metric": "error",
         "as_percent": True,
         "curve": {"epoch": [1, 2, 3], "test_error": errors, "open_share": [1.0, 0.5, 0.25]},
-        "seconds": 30.0,
         "probes": probes or {},
-        "machine": MACHINE,
+        "trained": [{"machine": MACHINE, "epochs": 3, "seconds": 30.0}],
     }
 
 
@@ -69,20 +68,22 @@ def results(tmp_path):
 def test_figures_are_those_of_the_json(results):
     text = document(load(results, ["two", "one"]))
     assert text.index("Title two") < text.index("Title one")
-    assert "| g <b> | 1.30 % | 4.00 % ± 1.41 % | 2 | 27.67 % | 3 | 9.0 % | 0.990 M |" in text
+    assert "| g <b> | 1.30 % | 4.00 % ± 1.41 % | 2 |  | 3 | 9.0 % | 0.990 M |" in text
     assert "| LSTM |  | 80.00 % | 1 | 85.00 % | 2 | 25.0 % |  |" in text
     assert "Not trained yet: a third." in text
-    assert "3 networks, 1.5 minutes on a device, by the code of 0123456789ab (torch 2)." in text  # each once
+    assert "3 networks; 1.5 minutes on a device (torch 2); by the code of 0123456789ab." in text  # each once
 
 
 def test_what_was_trained_in_two_places_is_counted_in_both(results):
     path = results / "one.json"
     content = json.loads(path.read_text())
     elsewhere = {"machine": {**MACHINE, "device": "another", "commit": "fedcba9876543210"}, "seconds": 120.0}
-    content["arms"][0]["runs"][0]["before"] = [elsewhere]
+    content["arms"][0]["runs"][0]["trained"].append(elsewhere)
     path.write_text(json.dumps(content))
     text = document(load(results, ["two", "one"]))
-    assert "1.5 minutes on a device, 2.0 minutes on another, by the code of 0123456789ab, fedcba987654" in text
+    assert (
+        "1.5 minutes on a device (torch 2); 2.0 minutes on another (torch 2); by the code of 0123456789ab, fed" in text
+    )
 
 
 class Checker(HTMLParser):

@@ -76,17 +76,17 @@ def reproduce(
                 what = f"{len(population)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
                 console.print(f"population {number} of {len(work)}: {what}", highlight=False)
                 with keep.claim(one.recipe for one in population) as ours:
-                    if not ours:
-                        console.print("another process trains these; the same command does what it leaves undone")
-                        continue
-                    left = [one for one in population if one.missing(keep.summary(one.recipe))]
-                    if should_stop() or (left and not runner.train(left, display_for(console), should_stop)):
+                    left = [one for one in population if one.recipe in ours and one.missing(keep.summary(one.recipe))]
+                    if others := len(population) - len(ours):
+                        console.print(f"another process has {others} of these; the same command does what it leaves")
+                    if left and (should_stop() or not runner.train(left, display_for(console), should_stop)):
                         console.print("stopped; the same command goes on from here")
                         raise typer.Exit(INTERRUPTED)
     finally:  # what is complete is written, stopped or not
-        for one in chosen:
-            if write_result(one, keep, results, small):
-                console.print(f"{results / one.name}.json", highlight=False, soft_wrap=True)
+        with keep.alone():
+            for one in chosen:
+                if write_result(one, keep, results, small):
+                    console.print(f"{results / one.name}.json", highlight=False, soft_wrap=True)
 
 
 def _contents(experiments) -> Table:
@@ -102,8 +102,12 @@ def _machine(device) -> dict[str, object]:
     from glstm.bench.machine import describe
 
     machine = describe()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else machine["machine"]
-    return {**machine, "device": name, "commit": _commit()}
+    if device.type == "cuda":
+        del machine["engine"]  # it is the CPU's
+        name = torch.cuda.get_device_name(device)
+    else:
+        name = machine["machine"]
+    return {**machine, "device": name, "matmul": torch.get_float32_matmul_precision(), "commit": _commit()}
 
 
 def _commit() -> str:

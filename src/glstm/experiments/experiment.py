@@ -13,7 +13,10 @@ Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM"]
 
 @dataclass(frozen=True)
 class Arm:
-    """One recipe, trained from several seeds. `paper` is the figure printed there for it, in the task's metric."""
+    """One recipe, trained from several seeds.
+
+    `paper` is the figure printed there for it, or for what it tries to improve on, in the task's metric.
+    """
 
     name: str
     recipe: Recipe

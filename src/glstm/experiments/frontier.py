@@ -22,6 +22,7 @@ EXPERIMENT = Experiment(
         point(25, 3, SEEDS, shift=1),
         point(25, 1, SEEDS, shift=1),
         point(25, 1, SEEDS, shift=2),
+        point(25, 3, SEEDS, shift=1, units=220),
         *(point(sigma, budget, shift=1) for sigma, budget in ((25, 10), (250, 3))),
         *(point(250, budget) for budget in (1, 3)),
         *(point(100, budget) for budget in (0.3, 1, 3)),

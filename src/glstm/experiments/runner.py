@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from glstm.training.loop import Run, Trainer
 from glstm.training.recipe import SHARED, Recipe
 
 TILE = 8  # samples that a block of the CUDA engine takes
+UNKNOWN = {"device": "an unknown machine", "commit": "unknown", "software": {}}
 ON_A_CPU = 3  # networks run one after the other there: few at a time, so that some are finished soon
 
 
@@ -100,7 +101,8 @@ class Runner:
         trainer = Trainer(recipes, folders, self.fabric, self.data)
         trainer.resume()
         for run in trainer.runs:
-            self.store.sign(run.recipe, len(run.history) + 1, {"machine": self.machine, "sharing": self.sharing})
+            if len(run.history) < run.recipe.epochs:
+                self.store.begin_session(run.recipe, len(run.history) + 1, self.machine, self.sharing)
         if not trainer.fit(display, should_stop):
             return False
         for one, run in zip(population, trainer.runs, strict=True):
@@ -110,7 +112,7 @@ class Runner:
     def _measure(self, one: Wanted, run: Run, task: Task) -> None:
         thresholds = tuple(sorted(one.thresholds))
         found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in sorted(one.probes)}
-        *before, last = trained_where(run.history, self.store.signed(one.recipe))
+        known = self.store.summary(one.recipe)  # finished before, and only asked something new
         summary = {
             "recipe": one.recipe.as_dict(),
             "steps": task.steps,
@@ -118,22 +120,21 @@ class Runner:
             "as_percent": task.as_percent,
             "curve": _columns(run.history),
             "probes": found,
-            **last,
-            **({"before": before} if before else {}),
+            "trained": known["trained"] if known else trained(run.history, self.store.sessions(one.recipe)),
         }
         self.store.write_summary(one.recipe, summary)
 
 
-def trained_where(history: list[EpochRow], signatures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The machines that trained a network, one after the other, with the seconds and the epochs of each."""
-    ends = [one["from_epoch"] for one in signatures[1:]] + [len(history) + 1]
-    begins = [1, *ends]
+def trained(history: list[EpochRow], sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Which machine trained how many epochs in how many seconds; an epoch is that of the machine that finished it."""
+    if not sessions or sessions[0]["from_epoch"] > 1:
+        sessions = [{"from_epoch": 1, "machine": UNKNOWN, "sharing": 1}, *sessions]
     found = []
-    for begin, end, trainer in zip(begins, ends, (one["trainer"] for one in signatures)):
-        rows = [row for row in history if begin <= row.epoch < end]
-        seconds = sum((row.seconds + row.test_seconds) / row.together for row in rows) / trainer["sharing"]
+    for session, following in pairwise([*sessions, {"from_epoch": len(history) + 1}]):
+        rows = history[session["from_epoch"] - 1 : following["from_epoch"] - 1]
+        seconds = sum((row.seconds + row.test_seconds) / row.together for row in rows) / session["sharing"]
         if rows:
-            found.append({"machine": trainer["machine"], "epochs": len(rows), "seconds": seconds})
+            found.append({"machine": session["machine"], "epochs": len(rows), "seconds": seconds})
     return found
 
 

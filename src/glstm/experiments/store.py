@@ -30,33 +30,35 @@ class Store:
         return RunFolder(self.path / f"{recipe.task}-{recipe.cell}-{recipe.units}-seed{recipe.seed}-{digest}")
 
     @contextmanager
-    def claim(self, recipes: Iterable[Recipe]) -> Iterator[bool]:
-        """Keep other processes off these networks; False: one of them is another's already, and none is kept.
+    def claim(self, recipes: Iterable[Recipe]) -> Iterator[list[Recipe]]:
+        """Those of the networks that no other process has: they are kept from others to the end of the block.
 
         The system lets go of a process's locks when it ends, in whatever way.
         """
-        with ExitStack() as kept:
-            for recipe in recipes:
-                folder = self.folder(recipe).path
-                make_folder(folder)
-                lock = kept.enter_context((folder / ".lock").open("w"))
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    kept.close()
-                    yield False
-                    return
-            yield True
+        with ExitStack() as held:
+            yield [recipe for recipe in recipes if _lock(self.folder(recipe).path / ".lock", held, wait=False)]
 
-    def sign(self, recipe: Recipe, epoch: int, trainer: dict[str, Any]) -> None:
-        """Note who trains this network from this epoch on: it may have begun elsewhere."""
-        so_far = self.signed(recipe)
-        if not so_far or so_far[-1]["trainer"] != trainer:
-            write_json(self._signatures(recipe), [*so_far, {"from_epoch": epoch, "trainer": trainer}])
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process is in such a block: what is read here and written is not overtaken."""
+        with ExitStack() as held:
+            _lock(self.path / ".lock", held, wait=True)
+            yield
 
-    def signed(self, recipe: Recipe) -> list[dict[str, Any]]:
-        path = self._signatures(recipe)
-        return json.loads(path.read_text()) if path.is_file() else []
+    def begin_session(self, recipe: Recipe, epoch: int, machine: dict[str, Any], sharing: int) -> None:
+        """Note who trains this network from this epoch on: it may go on elsewhere, or by other code."""
+        so_far, own = self.sessions(recipe), {"machine": machine, "sharing": sharing}
+        if not so_far or {name: so_far[-1][name] for name in own} != own:
+            write_json(self._sessions(recipe), [*so_far, {"from_epoch": epoch, **own}])
+
+    def sessions(self, recipe: Recipe) -> list[dict[str, Any]]:
+        path = self._sessions(recipe)
+        try:
+            return json.loads(path.read_text()) if path.is_file() else []
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{path} cannot be read ({error}): remove it, and where the network was trained is not known"
+            ) from None
 
     def summary(self, recipe: Recipe) -> dict[str, Any] | None:
         """Of a finished network; None: it is not finished."""
@@ -81,8 +83,20 @@ class Store:
     def _summary(self, recipe: Recipe) -> Path:
         return self.folder(recipe).path / "summary.json"
 
-    def _signatures(self, recipe: Recipe) -> Path:
-        return self.folder(recipe).path / "trained_by.json"
+    def _sessions(self, recipe: Recipe) -> Path:
+        return self.folder(recipe).path / "sessions.json"
+
+
+def _lock(path: Path, held: ExitStack, *, wait: bool) -> bool:
+    """Lock until `held` is closed; False: another process has it, and there is no waiting."""
+    make_folder(path.parent)
+    try:
+        fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(f"{path} cannot be locked against other processes: {error.strerror}") from None
+    return True
 
 
 def _as_kept(value: Any) -> Any:

@@ -4,7 +4,7 @@ from glstm.training.recipe import PRESETS
 PAPER = PRESETS["smnist"]
 EPOCHS = PAPER.epochs
 PLAIN = PAPER.changed(cell="lstm")
-LSTM = PLAIN.changed(epochs=240)  # by the paper's recipe it has not settled after 120
+LSTM = PLAIN.changed(epochs=235)  # by the paper's recipe it has hardly settled after 120
 TUNED = PAPER.changed(decay=0.9, schedule="cosine", shift=1)  # by the paper's, both end by learning the images by heart
 
 EXPERIMENT = Experiment(
@@ -14,7 +14,7 @@ EXPERIMENT = Experiment(
     arms=(
         Arm("g-LSTM", PAPER, paper=0.013, probes=("gates",)),
         Arm("LSTM", LSTM, paper=0.018, at_epoch=EPOCHS),
-        Arm("LSTM, 240 epochs", LSTM, paper=0.018),
+        Arm("LSTM, longer", LSTM, paper=0.018),
         Arm("g-LSTM, tuned", TUNED, paper=0.013),
         Arm("LSTM, tuned", TUNED.changed(cell="lstm"), paper=0.018),
     ),

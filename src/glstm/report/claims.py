@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 from statistics import mean, median
 
 from glstm.report.results import Arm, Result, Rows
@@ -34,8 +35,13 @@ def claims(results: list[Result]) -> list[Claim]:
     return [make(found) for make, needed in makers if needed <= set(found)]
 
 
-def epochs_to_learn(arm: Arm, level: float) -> float | None:
-    """Epochs until the test error is down to the level, mean over seeds; None if a seed never gets there."""
+def learnt_at(arm: Arm) -> float:
+    return LEARNT[arm.runs[0].summary["recipe"]["task"]]
+
+
+def epochs_to_learn(arm: Arm) -> float | None:
+    """Epochs until the test error says that the task is learnt, mean over seeds; None if a seed never gets there."""
+    level = learnt_at(arm)
     reached = [
         next((n for n, error in enumerate(run.curve["test_error"][: arm.epochs], 1) if error <= level), None)
         for run in arm.runs
@@ -45,7 +51,7 @@ def epochs_to_learn(arm: Arm, level: float) -> float | None:
 
 
 def twins(result: Result) -> Iterator[tuple[Arm, Arm]]:
-    """A g-LSTM and an LSTM that differ in nothing else."""
+    """A g-LSTM and an LSTM of one recipe; some LSTMs are given more epochs."""
     arms = {arm.name: arm for arm in result.arms}
     for name, arm in arms.items():
         twin = arms.get(name.removeprefix("g-"))
@@ -55,31 +61,65 @@ def twins(result: Result) -> Iterator[tuple[Arm, Arm]]:
 
 def _convergence(results: Results) -> Claim:
     rows: Rows = [["", "learnt at", "g-LSTM, epochs", "LSTM, epochs", "g-LSTM at the end", "LSTM at the end"]]
-    sooner, ahead, ratios, seen = 0, [], [], set()
-    for result in results.values():
-        for gated, plain in twins(result):
-            if result.name == "gradflow" or (gated.recipes, plain.recipes) in seen:
-                continue
-            seen.add((gated.recipes, plain.recipes))
-            level = LEARNT[gated.runs[0].summary["recipe"]["task"]]
-            ours, theirs = (epochs_to_learn(arm, level) for arm in (gated, plain))
-            sooner += _sooner(ours, theirs)
-            if ours and theirs:
-                ratios.append(theirs / ours)
-            label = result.name + gated.name.removeprefix("g-LSTM")
-            ends = mean(gated.errors), mean(plain.errors)
-            ahead += [label] if ends[1] < ends[0] else []
-            rows.append([label, result.form(level), _count(ours), _count(theirs), *map(result.form, ends)])
-    pairs = len(seen)
-    word = "Holds" if sooner == pairs else "Holds mostly" if sooner > pairs / 2 else "Does not hold"
-    verdict = f"{word}: the g-LSTM has learnt its task in fewer epochs in {sooner} of {pairs} pairs"
+    pairs = [_Compared(result, gated, plain) for result, gated, plain in _pairs(results)]
+    tables = [result for name, result in results.items() if name.startswith("table")]
+    soonest = [_Compared(result, *(min(arms, key=_when) for arms in _by_kind(result))) for result in tables]
+    rows += [one.row(one.label) for one in pairs]
+    rows += [one.row(f"{one.result.name}, the soonest of each") for one in soonest]
+    sooner = sum(_sooner(*one.epochs) for one in pairs)
+    word = "Holds" if sooner == len(pairs) else "Holds mostly" if sooner > len(pairs) / 2 else "Does not hold"
+    verdict = f"{word}: the g-LSTM has learnt its task in fewer epochs in {sooner} of {len(pairs)} pairs"
+    ratios = [plain / gated for gated, plain in (one.epochs for one in pairs) if gated and plain]
     if ratios:
         verdict += f", {median(ratios):.1f} times fewer in the median where both learn"
+    ahead = [one.label for one in pairs if one.ends[1] < one.ends[0]]
     verdict += f"; at the end the LSTM is ahead in {len(ahead)}" + (f" ({'; '.join(ahead)}). " if ahead else ". ")
+    lost = [one.result.name for one in soonest if _sooner(*reversed(one.epochs))]
+    verdict += "Of all recipes in a table, the first to learn is an LSTM's in " + (", ".join(lost) or "none")
     verdict += (
-        f"The gradient at the first {EARLY} steps of sMNIST is {_early_gradient(results['gradflow'])} the LSTM's."
+        f". The gradient at the first {EARLY} steps of sMNIST is {_early_gradient(results['gradflow'])} the LSTM's."
     )
     return Claim("The g-LSTM converges faster than the LSTM, above all beyond 500 steps.", rows, verdict)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A g-LSTM and an LSTM: when each has learnt its task, and where each ends."""
+
+    result: Result
+    gated: Arm
+    plain: Arm
+
+    @property
+    def label(self) -> str:
+        return self.result.name + self.gated.name.removeprefix("g-LSTM")
+
+    @property
+    def epochs(self) -> tuple[float | None, float | None]:
+        return epochs_to_learn(self.gated), epochs_to_learn(self.plain)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return mean(self.gated.errors), mean(self.plain.errors)
+
+    def row(self, label: str) -> list[str]:
+        form = self.result.form
+        return [label, form(learnt_at(self.gated)), *map(_count, self.epochs), *map(form, self.ends)]
+
+
+def _pairs(results: Results) -> Iterator[tuple[Result, Arm, Arm]]:
+    """All twins, each once, however many experiments show them."""
+    seen = set()
+    for result in results.values():
+        for gated, plain in twins(result):
+            if result.name != "gradflow" and (gated.recipes, plain.recipes) not in seen:
+                seen.add((gated.recipes, plain.recipes))
+                yield result, gated, plain
+
+
+def _by_kind(result: Result) -> tuple[list[Arm], list[Arm]]:
+    gated = [arm for arm in result.arms if arm.name.startswith("g-LSTM")]
+    return gated, [arm for arm in result.arms if arm.name.startswith("LSTM")]
 
 
 def _early_gradient(result: Result) -> str:
@@ -95,20 +135,25 @@ def _early_gradient(result: Result) -> str:
 def _trainability(results: Results) -> Claim:
     table = results["table1-adding1000"]
     starts = [table.arm("g-LSTM"), *results["fig3-trainability"].arms, *results["appB-inits"].arms]
-    others = [results["appC-plstm"].arm("PLSTM"), table.arm("LSTM")]
-    rows: Rows = [["", "paper", "ours", "mu moved by", "sigma moved by"]]
-    for arm in (*starts, *others):
+    phased = [arm for arm in results["appC-plstm"].arms if arm.name.startswith("PLSTM")]
+    rows: Rows = [["", "paper", "ours", "from", "to", "mu moved by", "sigma moved by"]]
+    for arm in (*starts, *phased, *_by_kind(table)[1]):
         moved = [_moved(arm, name) for name in ("mu", "sigma")] if arm in starts else ["", ""]
         paper = "" if arm.paper is None else table.form(arm.paper)
-        rows.append([arm.name, paper, table.form(mean(arm.errors)), *moved])
-    errors = [mean(arm.errors) for arm in starts]
-    best, worst = min(errors), max(errors)
-    below = sum(error < mean(others[0].errors) for error in errors)
-    learnt = sum(error < LEARNT["adding"] for error in errors)
+        errors = mean(arm.errors), min(arm.errors), max(arm.errors)
+        rows.append([arm.name, paper, *map(table.form, errors), *moved])
+    means = [mean(arm.errors) for arm in starts]
+    learnt = sum(error < LEARNT["adding"] for error in means)
+    between, within = max(means) / min(means), max(max(arm.errors) / min(arm.errors) for arm in starts)
+    epochs = min(arm.epochs for arm in phased)  # they were given fewer
+    best = min(mean(arm.errors) for arm in phased)
+    below = sum(mean(run.after(epochs) for run in arm.runs) < best for arm in starts)
+    more = "more" if between > within else "no more"
     verdict = (
         f"{_word(learnt == len(starts))}: the task is learnt from {learnt} of {len(starts)} starts, which end at mean "
-        f"squared errors from {table.form(best)} to {table.form(worst)}, {below} of them below the Phased LSTM; so "
-        f"where a gate starts is not indifferent, as the paper has it, but a matter of a factor of {worst / best:.0f}."
+        f"squared errors from {table.form(min(means))} to {table.form(max(means))}; starts differ by a factor of "
+        f"{between:.0f}, {more} than seeds of one start, by up to {within:.0f}. After {epochs} epochs {below} of the "
+        f"{len(starts)} are below the best Phased LSTM."
     )
     return Claim("Gates adapt to the task, even from extreme starts.", rows, verdict)
 
@@ -121,7 +166,8 @@ def _moved(arm: Arm, name: str) -> str:
 
 def _budget(results: Results) -> Claim:
     result = results["budget"]
-    arms = [*result.arms, results["truncated"].arm("thresholded from the start")]
+    wide = results["threshold"].arm("no budget, sigma = 250")
+    arms = [*result.arms, results["truncated"].arm("thresholded from the start"), wide]
     rows: Rows = [["", "paper", "error", f"error at v_T = {V_T}", "open", "operations, paper's count", "ours, exact"]]
     closed = {}
     for arm in arms:
@@ -138,28 +184,38 @@ def _budget(results: Results) -> Claim:
     verdict = (
         f"{_word(holds)}: with lambda = 1, and units at k <= {V_T} closed, {_percent(share)} of the updates are left "
         f"at an error of {result.form(error)}; without a budget, from the same start, {_percent(open_before)} at "
-        f"{result.form(control)}."
+        f"{result.form(control)}. But the narrow start has its price: from sigma = 250, fully open, it is "
+        f"{result.form(wide.at_the_end)}."
     )
     return Claim("A budget in the loss closes gates, with little or no loss of accuracy.", rows, verdict)
 
 
 def _curriculum(results: Results) -> Claim:
-    result, level = results["curriculum"], LEARNT["scifar"]
-    rows: Rows = [["", f"epochs to {result.form(level)}", "at the end, as an LSTM"]]
-    arms = result.arm("curriculum"), result.arm("LSTM")
-    ours, theirs = counts = [epochs_to_learn(arm, level) for arm in arms]
-    taught, plain = ends = [result.form(mean(arm.errors)) for arm in arms]
-    rows += [[arm.name, _count(count), end] for arm, count, end in zip(arms, counts, ends)]
+    result = results["curriculum"]
+    taught, plain = arms = result.arm("curriculum"), result.arm("LSTM")
+    level = result.form(learnt_at(plain))
+    rows: Rows = [["", f"epochs to {level}", "at the end, as an LSTM", "from", "to"]]
+    counts = [epochs_to_learn(arm) for arm in arms]
+    for arm, count in zip(arms, counts):
+        rows.append([arm.name, _count(count), *map(result.form, (mean(arm.errors), min(arm.errors), max(arm.errors)))])
+    ends = mean(taught.errors), mean(plain.errors)
+    sooner = _sooner(*counts)
+    word = "Holds" if sooner and ends[0] <= ends[1] else "Holds in part" if sooner else "Does not hold"
     verdict = (
-        f"{_word(_sooner(ours, theirs))}: with the curriculum it takes {_count(ours)} epochs to an error of "
-        f"{result.form(level)}, without {_count(theirs)}; at the end the LSTM that was taught stands at {taught}, the "
-        f"one trained plainly at {plain}."
+        f"{word}: behind its narrow gates the network is at an error of {level} after {_count(counts[0])} epochs, the "
+        f"plain LSTM after {_count(counts[1])}; opened, and taken as an LSTM, it ends at {result.form(ends[0])}, the "
+        f"plain one at {result.form(ends[1])}."
     )
     return Claim("A temporal curriculum speeds up the convergence of an LSTM.", rows, verdict)
 
 
 def _word(holds: bool) -> str:
     return "Holds" if holds else "Does not hold"
+
+
+def _when(arm: Arm) -> float:
+    epochs = epochs_to_learn(arm)
+    return inf if epochs is None else epochs
 
 
 def _sooner(ours: float | None, theirs: float | None) -> bool:

@@ -15,7 +15,10 @@ PAPER_POINT = (7.6, 0.023)  # M operations and error, at 8.2 % open
 def of(result: Result) -> list[tuple[str, str]]:
     """(caption, HTML) of each figure."""
     if result.is_frontier:
-        return [("Error against operations at the threshold of training: each point a recipe.", _frontier(result))]
+        caption = (
+            "Error against operations: each point a recipe at the threshold of training, the line the best at any."
+        )
+        return [(caption, _frontier(result))]
     found = [("Test " + result.metric + " against epochs: mean over seeds, and their range.", _learning(result))]
     if any("thresholds" in run.summary["probes"] for arm in result.arms for run in arm.runs):
         found += _thresholds(result)
@@ -36,10 +39,11 @@ def _frontier(result: Result) -> str:
             groups[name].append((point.operations / 1e6, point.error))
     groups["the paper, by its own count"] = [PAPER_POINT]
     curves = [Curve(name, *zip(*found), marks=True) for name, found in groups.items() if found]
-    best = [point for point in cheapest(every) if point.error <= WORST]
-    line = Curve("cheapest at any threshold", [one.operations / 1e6 for one in best], [one.error for one in best])
+    if best := [point for point in cheapest(every) if point.error <= WORST]:
+        costs, errors = [one.operations / 1e6 for one in best], [one.error for one in best]
+        curves.append(Curve("cheapest at any threshold", costs, errors))
     x, y = Axis("operations a sequence, M", log=True), Axis("test error", log=True, percent=True)
-    return chart([*curves, line], x, y, "Error against operations")
+    return chart(curves, x, y, "Error against operations")
 
 
 def _learning(result: Result) -> str:

@@ -8,8 +8,8 @@ from glstm.report.results import Arm, Result, Rows
 LEVELS = (0.013, 0.015, 0.02, 0.023, 0.03)  # errors to ask for; 2.3 % is the paper's, with 7.6 M operations
 
 CHOSEN = (
-    "The cheapest network at each error, of all recipes and thresholds below. It was chosen by its test error, so the "
-    "rows of one seed flatter."
+    "The cheapest networks at each error, of all recipes and thresholds below: with several seeds, and with one, where "
+    "that is cheaper. They were chosen by their test error, so they flatter; those of one seed the most."
 )
 EVERY = "Every recipe at the threshold of training:"
 
@@ -45,15 +45,21 @@ def cheapest(every: list[Point]) -> list[Point]:
 
 
 def operating_points(result: Result) -> Rows:
-    """A head, and a row for each error: the cheapest of all points that are no worse."""
-    rows: Rows = [["error at most", "operations", "of an LSTM's", "error", "seeds", "v_T", "recipe"]]
-    found = cheapest(points(result))
+    """A head, and for each error the cheapest of all points that are no worse."""
+    rows: Rows = [["error at most", "operations", "of an LSTM's of its size", "error", "seeds", "v_T", "recipe"]]
+    every = points(result)
+    several = cheapest([point for point in every if len(point.arm.runs) > 1])
+    single = cheapest([point for point in every if len(point.arm.runs) == 1])
     for level in LEVELS:
-        best = next((point for point in found if point.error <= level), None)
-        if best is None:
-            rows.append([result.form(level), "none that good", "", "", "", "", ""])
-            continue
-        share = f"1 / {best.lstm_operations / best.operations:.0f}"
-        figures = [f"{best.operations / 1e6:.3f} M", share, result.form(best.error), str(len(best.arm.runs))]
-        rows.append([result.form(level), *figures, f"{best.threshold:g}", best.arm.name])
+        best, lucky = (next((one for one in found if one.error <= level), None) for found in (several, single))
+        if best and lucky and lucky.operations >= best.operations:
+            lucky = None
+        shown = [_row(result, level, point) for point in (best, lucky) if point]
+        rows += shown or [[result.form(level), "none that good", "", "", "", "", ""]]
     return rows
+
+
+def _row(result: Result, level: float, point: Point) -> list[str]:
+    share = f"1 / {point.lstm_operations / point.operations:.0f}"
+    figures = [f"{point.operations / 1e6:.3f} M", share, result.form(point.error), str(len(point.arm.runs))]
+    return [result.form(level), *figures, f"{point.threshold:g}", point.arm.name]

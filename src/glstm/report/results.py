@@ -24,11 +24,6 @@ class Run:
     def curve(self) -> dict[str, list[float]]:
         return self.summary["curve"]
 
-    @property
-    def trained(self) -> list[dict[str, Any]]:
-        """Where, machine by machine, and how long: mostly one, but a run may go on elsewhere."""
-        return [*self.summary.get("before", ()), self.summary]
-
     def error(self, at_epoch: int | None, at_threshold: float | None) -> float:
         """The figure to quote: of the last epoch, of another, with units closed, or as the LSTM that was meant."""
         if at_threshold is not None:
@@ -39,6 +34,10 @@ class Run:
 
     def last_epochs(self, at_epoch: int | None) -> float:
         return mean(self.curve["test_error"][:at_epoch][-LAST:])
+
+    def after(self, epochs: int) -> float:
+        """The test error after so many epochs."""
+        return self.curve["test_error"][epochs - 1]
 
     def at_threshold(self, threshold: float) -> dict[str, float]:
         rows = self.summary["probes"]["thresholds"]
@@ -58,7 +57,10 @@ class Arm:
         return [run.error(self.at_epoch, self.at_threshold) for run in self.runs]
 
     @property
-    def last_epochs(self) -> float:
+    def last_epochs(self) -> float | None:
+        """The mean error of the last epochs; None where the figure is not of the network as it was trained."""
+        if self.at_threshold is not None or "as an LSTM" in self.runs[0].summary["probes"]:
+            return None
         return mean(run.last_epochs(self.at_epoch) for run in self.runs)
 
     @property
@@ -94,8 +96,10 @@ class Result:
 
     @property
     def is_frontier(self) -> bool:
-        """Many recipes, and what is asked is not which one is best but what they cost."""
-        return len(self.arms) > MOST_CURVES
+        """Many recipes tested at thresholds: what is asked is not which one is best but what they cost."""
+        return len(self.arms) > MOST_CURVES and all(
+            "thresholds" in run.summary["probes"] for arm in self.arms for run in arm.runs
+        )
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)

@@ -22,7 +22,8 @@ def figures(result: Result) -> Rows:
         if len(arm.runs) > 1:
             ours += f" ± {result.form(stdev(arm.errors))}"
         seeds = str(len(arm.runs))
-        rows.append([arm.name, paper, ours, seeds, result.form(arm.last_epochs), str(arm.epochs), *openness(arm)])
+        last = "" if arm.last_epochs is None else result.form(arm.last_epochs)
+        rows.append([arm.name, paper, ours, seeds, last, str(arm.epochs), *openness(arm)])
     return drop_empty(rows)
 
 
@@ -50,14 +51,12 @@ def markdown(rows: Rows) -> str:
 
 def document(results: list[Result]) -> str:
     """results/README.md."""
-    machine = results[0].arms[0].runs[0].summary["machine"]
     small = any(result.small for result in results)
-    software = ", ".join(f"{name} {version}" for name, version in machine["software"].items())
     parts = [
         "# Results",
         f"Written by `glstm report` from the JSON files beside this one, which `glstm reproduce` made. {HOW}",
         *(["**On a small scale: nothing here is to be quoted.**"] if small else []),
-        f"{origin(results)} ({software}).",
+        f"{origin(results)}.",
     ]
     if found := claims(results):
         parts.append("## The paper's claims")
@@ -89,12 +88,13 @@ def networks(results: list[Result]) -> list[Run]:
 
 def origin(results: list[Result]) -> str:
     """On what, how long, and by which code they were trained; what had a hand in the most comes first."""
-    parts = [part for run in networks(results) for part in run.trained]
-    devices = Counter(part["machine"]["device"] for part in parts)
-    commits = Counter(part["machine"]["commit"][:12] for part in parts)
-    minutes = {
-        device: sum(part["seconds"] for part in parts if part["machine"]["device"] == device) / 60 for device in devices
-    }
-    took = ", ".join(f"{minutes[device]:.1f} minutes on {device}" for device, _ in devices.most_common())
-    code = ", ".join(commit for commit, _ in commits.most_common())
-    return f"{len(networks(results))} networks, {took}, by the code of {code}"
+    parts = [part for run in networks(results) for part in run.summary["trained"]]
+    devices = Counter(part["machine"]["device"] for part in parts).most_common()
+    commits = Counter(part["machine"]["commit"][:12] for part in parts).most_common()
+    took = []
+    for device, _ in devices:
+        own = [part for part in parts if part["machine"]["device"] == device]
+        software = ", ".join(f"{name} {version}" for name, version in own[0]["machine"]["software"].items())
+        took.append(f"{sum(part['seconds'] for part in own) / 60:.1f} minutes on {device} ({software})")
+    code = ", ".join(commit for commit, _ in commits)
+    return f"{len(networks(results))} networks; {'; '.join(took)}; by the code of {code}"
