@@ -118,6 +118,19 @@ def test_an_arm_that_is_finished_is_written_and_the_others_are_named(tmp_path):
     assert result["missing"] == ["g"]
 
 
+def test_a_part_does_not_take_the_place_of_what_has_more(tmp_path):
+    store = Store(tmp_path / "store")
+    assert run([PAIR], store)
+    assert write_result(PAIR, store, tmp_path, small=False)
+    whole = (tmp_path / "pair.json").read_bytes()
+    other = Store(tmp_path / "other")
+    assert run([Experiment("half", "", "", PAIR.arms[1:])], other)
+    assert not write_result(PAIR, other, tmp_path, small=False)
+    assert (tmp_path / "pair.json").read_bytes() == whole
+    assert run([PAIR], other)
+    assert write_result(PAIR, other, tmp_path, small=False)
+
+
 def test_who_shares_a_device_takes_part_of_the_time(tmp_path):
     store = Store(tmp_path)
     runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": "CPU"}, sharing=4)

@@ -54,7 +54,7 @@ def network(recipe: Recipe, probes, thresholds, gated_learns_at, plain_learns_at
         "curve": {
             "epoch": epochs,
             "test_error": [2 * level if epoch < learnt else end for epoch in epochs],
-            "open_share": [open_share for _ in epochs],
+            "mean_k": [open_share for _ in epochs],
         },
         "probes": {name: found[name] for name in probes},
         "trained": [{"machine": MACHINE, "epochs": recipe.epochs, "seconds": 1.0}],
@@ -137,6 +137,14 @@ def test_the_cheapest_network_at_each_error_is_found():
     for text in (document([frontier]), page([frontier])):
         assert "0.500 M" in text
         assert "0.200 M" in text
+
+
+def test_the_gradient_of_the_first_steps_is_in_the_table():
+    flow = next(result for result in made_up(10, 80, closed_error=0.022) if result.name == "gradflow")
+    flow.arms[1].runs[0].summary["probes"]["gradient flow"][:100] = [1e-7] * 100
+    text = document([flow])
+    assert "| Gamma, first 100 steps |" in text
+    assert "| LSTM, after epoch 1 | 10.00 % ± 0.00 % | 3 | 10.00 % | 1 | 0.400 | 1.0e-07 to 1.0e+00 |" in text
 
 
 def test_claims_stand_in_the_table_and_on_the_page():

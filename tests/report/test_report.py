@@ -29,7 +29,7 @@ def summary(seed: int, errors: list[float], probes: dict | None = None) -> dict:
         "steps": 784,
         "metric": "error",
         "as_percent": True,
-        "curve": {"epoch": [1, 2, 3], "test_error": errors, "open_share": [1.0, 0.5, 0.25]},
+        "curve": {"epoch": [1, 2, 3], "test_error": errors, "mean_k": [1.0, 0.5, 0.25]},
         "probes": probes or {},
         "trained": [{"machine": MACHINE, "epochs": 3, "seconds": 30.0}],
     }
@@ -68,8 +68,8 @@ def results(tmp_path):
 def test_figures_are_those_of_the_json(results):
     text = document(load(results, ["two", "one"]))
     assert text.index("Title two") < text.index("Title one")
-    assert "| g <b> | 1.30 % | 4.00 % ± 1.41 % | 2 |  | 3 | 9.0 % | 0.990 M |" in text
-    assert "| LSTM |  | 80.00 % | 1 | 85.00 % | 2 | 25.0 % |  |" in text
+    assert "| g <b> | 1.30 % | 4.00 % ± 1.41 % | 2 |  | 3 | 0.250 | 9.0 % | 0.990 M |" in text
+    assert "| LSTM |  | 80.00 % | 1 | 85.00 % | 2 | 0.500 |  |  |" in text
     assert "Not trained yet: a third." in text
     assert "3 networks; 1.5 minutes on a device (torch 2); by the code of 0123456789ab." in text  # each once
 

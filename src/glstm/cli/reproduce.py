@@ -85,8 +85,12 @@ def reproduce(
     finally:  # what is complete is written, stopped or not
         with keep.alone():
             for one in chosen:
+                path = results / f"{one.name}.json"
                 if write_result(one, keep, results, small):
-                    console.print(f"{results / one.name}.json", highlight=False, soft_wrap=True)
+                    console.print(str(path), highlight=False, soft_wrap=True, markup=False)
+                elif path.exists():
+                    why = "stays as it is: it has arms that are not finished here; --out puts results elsewhere"
+                    console.print(f"{path} {why}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _contents(experiments) -> Table:

@@ -1,5 +1,6 @@
 """From experiments to results: what is not trained yet is trained, together where shapes agree, and then measured."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -144,7 +145,10 @@ def _columns(history: list[EpochRow]) -> dict[str, list[float]]:
 
 
 def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
-    """The experiment's JSON, of the arms whose networks are all finished; False if there is none."""
+    """The experiment's JSON, of the arms whose networks are all finished; False if it is not written.
+
+    It is not if there is no such arm, or if the JSON that is there has one that is not finished here.
+    """
     arms, missing = [], []
     for arm in experiment.arms:
         runs = [store.summary(recipe) for recipe in arm.recipes()]
@@ -154,7 +158,8 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
         own = [_own(run, arm.probes, experiment.thresholds) for run in runs if run is not None]
         arms.append({"name": arm.name, **figures, "seeds": arm.seeds, "runs": own})
-    if not arms:
+    path = folder / f"{experiment.name}.json"
+    if not arms or not set(missing).isdisjoint(_arms_in(path)):  # nothing new takes the place of what was there
         return False
     result = {
         "name": experiment.name,
@@ -165,8 +170,16 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         "missing": missing,
         "arms": arms,
     }
-    write_json(folder / f"{experiment.name}.json", _rounded(result), indent=None)  # long curves: a line is enough
+    write_json(path, _rounded(result), indent=None)  # long curves: a line is enough
     return True
+
+
+def _arms_in(path: Path) -> list[str]:
+    """Names of the arms in a result; of what is not there or no result, none."""
+    try:
+        return [arm["name"] for arm in json.loads(path.read_text())["arms"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _own(summary: dict[str, Any], probes: Iterable[str], thresholds: Iterable[float]) -> dict[str, Any]:

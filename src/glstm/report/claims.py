@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from math import inf
 from statistics import mean, median
 
-from glstm.report.results import Arm, Result, Rows
+from glstm.report.results import EARLY, Arm, Result, Rows
 
 # The error at which a network counts as having learnt the task. An LSTM of the paper gets there, or nearly.
 LEARNT = {"adding": 0.01, "smnist": 0.05, "pmnist": 0.12, "scifar": 0.5}
-EARLY = 100  # steps at the start of a sequence, for the gradient that reaches them
 V_T = 0.01
 LITTLE = 0.003  # "little degradation" of the error: 0.3 points
 
@@ -126,7 +125,7 @@ def _early_gradient(result: Result) -> str:
     """How many times as large as the LSTM's, after each of the epochs looked at."""
 
     def early(arm: Arm) -> float:
-        return mean(mean(run.summary["probes"]["gradient flow"][:EARLY]) for run in arm.runs)
+        return mean(run.early_gradient for run in arm.runs)
 
     ratios = [(gated, early(gated) / max(early(plain), 1e-38)) for gated, plain in twins(result)]
     return " and ".join(f"{ratio:.2g} times ({arm.name.removeprefix('g-LSTM, ')})" for arm, ratio in ratios)

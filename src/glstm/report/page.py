@@ -21,7 +21,7 @@ def page(results: list[Result]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>glstm: results</title>'
         f"<style>{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
-        f'<p class="soft">{escape(origin(results))}. {HOW}</p>{warning}<nav><ul>{links}</ul></nav>'
+        f'<p class="soft">{escape(f"{origin(results)}. {HOW}")}</p>{warning}<nav><ul>{links}</ul></nav>'
         + _claims(claims(results))
         + "".join(_section(result) for result in results)
         + "</body></html>\n"

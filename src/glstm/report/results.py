@@ -12,6 +12,7 @@ Rows = list[list[str]]  # a table: a head, and its rows
 
 LAST = 5  # epochs whose mean is quoted beside the last one
 MOST_CURVES = 10  # in one figure
+EARLY = 100  # steps at the start of a sequence, for the gradient that reaches them
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Run:
 
     def last_epochs(self, at_epoch: int | None) -> float:
         return mean(self.curve["test_error"][:at_epoch][-LAST:])
+
+    @property
+    def early_gradient(self) -> float:
+        """Gamma, mean over the first steps."""
+        return mean(self.summary["probes"]["gradient flow"][:EARLY])
 
     def after(self, epochs: int) -> float:
         """The test error after so many epochs."""
