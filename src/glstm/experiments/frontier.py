@@ -17,7 +17,7 @@ EXPERIMENT = Experiment(
     title="Error against operations (ours)",
     question="How few operations does sequential MNIST take at a given error?",
     arms=(
-        # Images that move by a pixel: without, everything below overfits.
+        # Images that move: without, as further down, all of these overfit.
         point(25, 5, SEEDS, shift=1),
         point(25, 3, SEEDS, shift=1),
         point(25, 1, SEEDS, shift=1),
