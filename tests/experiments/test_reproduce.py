@@ -55,7 +55,8 @@ def test_every_experiment_leads_to_its_json(name, tmp_path, noise_for_images):
     assert run([experiment], store)
     assert write_result(experiment, store, tmp_path, small=True)
     result = json.loads((tmp_path / f"{name}.json").read_text())
-    assert [arm["name"] for arm in result["arms"]] == [arm.name for arm in EXPERIMENTS[name].arms]
+    for field in ("key", "name", "twin"):
+        assert [arm[field] for arm in result["arms"]] == [getattr(arm, field) for arm in EXPERIMENTS[name].arms]
     for arm, found in zip(experiment.arms, result["arms"], strict=True):
         for summary in found["runs"]:
             curve = summary["curve"]
@@ -94,7 +95,26 @@ def test_populations_share_a_shape_and_fit():
         assert len({tuple(getattr(one.recipe, name) for name in SHARED) for one in part}) == 1
 
 
-PAIR = Experiment("pair", "", "", (Arm("g", SMALL, seeds=(0, 1)), Arm("l", SMALL.changed(cell="lstm"), seeds=(0,))))
+PAIR_ARMS = (
+    Arm("g", "gated", SMALL, seeds=(0, 1), twin="l"),
+    Arm("l", "plain", SMALL.changed(cell="lstm"), seeds=(0,)),
+)
+PAIR = Experiment("pair", "", "", PAIR_ARMS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"key": "l"}, "odd: two arms have the key 'l'"),
+        ({"key": "G LSTM"}, "odd: an arm's key is of a-z, 0-9, .* but one is 'G LSTM'"),
+        ({"twin": "lstm"}, "odd: the twin of 'g' must be another arm's key, but is 'lstm'"),
+        ({"twin": "g"}, "odd: the twin of 'g' must be another arm's key, but is 'g'"),
+    ],
+)
+def test_arms_are_told_apart_by_their_keys(changes, message):
+    gated, plain = PAIR_ARMS
+    with pytest.raises(ValueError, match=message):
+        Experiment("odd", "", "", (replace(gated, **changes), plain))
 
 
 def test_a_stopped_experiment_goes_on_to_the_same_figures(tmp_path):
@@ -114,8 +134,8 @@ def test_an_arm_that_is_finished_is_written_and_the_others_are_named(tmp_path):
     assert run([Experiment("half", "", "", PAIR.arms[1:])], store)
     assert write_result(PAIR, store, tmp_path, small=False)
     result = json.loads((tmp_path / "pair.json").read_text())
-    assert [arm["name"] for arm in result["arms"]] == ["l"]
-    assert result["missing"] == ["g"]
+    assert [arm["key"] for arm in result["arms"]] == ["l"]
+    assert result["missing"] == ["gated"]
 
 
 def test_a_part_does_not_take_the_place_of_what_has_more(tmp_path):
@@ -160,7 +180,7 @@ def test_a_network_that_goes_on_elsewhere_says_where_it_was_trained(tmp_path):
 def test_a_network_that_is_only_measured_anew_was_trained_where_it_was(tmp_path):
     store = Store(tmp_path)
     for probes, machine in (((), "here"), (("gates",), "there")):
-        (one,) = wanted([Experiment("one", "", "", (Arm("g", SMALL, seeds=(0,), probes=probes),))])
+        (one,) = wanted([Experiment("one", "", "", (Arm("g", "gated", SMALL, seeds=(0,), probes=probes),))])
         assert one.missing(store.summary(one.recipe))
         runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": machine})
         assert runner.train([one], Display(), lambda: False)

@@ -1,9 +1,11 @@
 """Verdicts follow from the figures: turn the figures round, and the verdict turns."""
 
+from dataclasses import replace
 from html import unescape
 
 import pytest
 
+from glstm.errors import UserError
 from glstm.experiments import EXPERIMENTS
 from glstm.report import figures
 from glstm.report.claims import LEARNT, claims
@@ -27,7 +29,7 @@ def made_up(gated_learns_at: int, plain_learns_at: int, closed_error: float) -> 
         for arm in one.arms:
             times = gated_learns_at, plain_learns_at, closed_error
             runs = [Run(network(recipe, arm.probes, one.thresholds, *times)) for recipe in arm.recipes()]
-            arms.append(Arm(arm.name, arm.paper, arm.at_epoch, arm.at_threshold, runs))
+            arms.append(Arm(arm.key, arm.name, arm.twin, arm.paper, arm.at_epoch, arm.at_threshold, runs))
         results.append(Result(one.name, one.title, one.question, False, arms, []))
     return results
 
@@ -100,7 +102,7 @@ def test_an_lstm_that_needs_another_recipe_to_be_first_is_named():
     results = made_up(10, 80, closed_error=0.022)
     assert "the first to learn is an LSTM's in none." in claims(results)[0].verdict
     adding = next(result for result in results if result.name == "table1-adding2000")
-    for run in adding.arm("LSTM, chrono 2000").runs:  # no g-LSTM is its twin
+    for run in adding.arm("lstm-chrono").runs:  # no g-LSTM is its twin
         run.curve["test_error"][4:] = [1e-5] * (len(run.curve["test_error"]) - 4)
     found = claims(results)[0]
     assert found.verdict.startswith("Holds:")
@@ -108,6 +110,24 @@ def test_an_lstm_that_needs_another_recipe_to_be_first_is_named():
     row = next(row for row in found.evidence if row[0] == "table1-adding2000, the soonest of each")
     assert row[2:4] == ["10", "5"]
     assert row[-1] == "1.0e-05"
+
+
+def test_names_are_only_shown():
+    """Claims find networks by their keys: other names change no figure and no verdict."""
+    results = made_up(10, 80, closed_error=0.022)
+    renamed = [
+        replace(result, arms=[replace(arm, name=f"g-LSTM, {number}") for number, arm in enumerate(result.arms)])
+        for result in results
+    ]
+    for before, after in zip(claims(results), claims(renamed), strict=True):
+        assert after.verdict == before.verdict
+        assert [row[1:] for row in after.evidence] == [row[1:] for row in before.evidence]
+
+
+def test_an_arm_that_is_not_there_is_named():
+    result = made_up(10, 80, closed_error=0.022)[0]
+    with pytest.raises(UserError, match=r"table1-adding1000 has no arm with the key 'plstm', only glstm, lstm, "):
+        result.arm("plstm")
 
 
 def test_many_recipes_are_points_in_one_figure():

@@ -12,6 +12,7 @@ import torch
 
 import glstm.report
 from glstm.errors import UserError
+from glstm.experiments import EXPERIMENTS
 from glstm.gates import Gaussian, Phased
 from glstm.report import drawing
 from glstm.report.drawing import Axis, Curve, Scale, chart
@@ -19,6 +20,7 @@ from glstm.report.page import page
 from glstm.report.results import load
 from glstm.report.tables import document
 
+COMMITTED = Path(__file__).parents[2] / "results"
 RECIPE = {"task": "smnist", "epochs": 3, "seed": 0}
 MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}}
 
@@ -47,9 +49,9 @@ def probed(error: float) -> dict:
 @pytest.fixture
 def results(tmp_path):
     arms = [
-        {"name": "g <b>", "paper": 0.013, "at_epoch": None, "at_threshold": 0.01, "seeds": [0, 1],
+        {"key": "g", "name": "g <b>", "twin": "l", "paper": 0.013, "at_epoch": None, "at_threshold": 0.01, "seeds": [0, 1],
          "runs": [summary(0, [0.5, 0.2, 0.02], probed(0.02)), summary(1, [0.6, 0.3, 0.04], probed(0.04))]},
-        {"name": "LSTM", "paper": None, "at_epoch": 2, "at_threshold": None, "seeds": [5],
+        {"key": "l", "name": "LSTM", "twin": None, "paper": None, "at_epoch": 2, "at_threshold": None, "seeds": [5],
          "runs": [summary(5, [0.9, 0.8, 0.7], probed(0.7))]},
     ]  # fmt: skip
     for name in ("one", "two"):
@@ -140,6 +142,31 @@ def test_no_result_and_broken_ones_are_named(tmp_path):
     (tmp_path / "bad.json").write_text('{"name": "bad"}')
     with pytest.raises(UserError, match=r"bad.json is not a result of glstm reproduce"):
         load(tmp_path, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "twin", "message"),
+    [
+        ("l", None, r"one.json has two arms with the key 'l'; each must have its own"),
+        ("g", "x", r"one.json compares 'g' with 'x', which is no arm's key there"),
+    ],
+)
+def test_keys_that_name_no_arm_or_two_are_named(results, key, twin, message):
+    path = results / "one.json"
+    content = json.loads(path.read_text())
+    content["arms"][0].update(key=key, twin=twin)
+    content["missing"] = []
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=message):
+        load(results, [])
+
+
+def test_committed_results_have_the_keys_of_the_experiments():
+    """Claims look arms up by these."""
+    for path in sorted(COMMITTED.glob("*.json")):
+        content = json.loads(path.read_text())
+        keys = {arm.key: arm.twin for arm in EXPERIMENTS[content["name"]].arms}
+        assert {arm["key"]: arm["twin"] for arm in content["arms"]}.items() <= keys.items(), path.name
 
 
 @pytest.mark.parametrize("values", [[1.0], [0.0, 0.0], [1e-6, 1.0], [0.011, 0.013], [3.0, 700.0], [math.nan, 2.0]])

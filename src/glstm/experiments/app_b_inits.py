@@ -6,8 +6,8 @@ EXPERIMENT = Experiment(
     title="Other starts for the gates (Appendix B)",
     question="Does it matter where the gates start?",
     arms=(
-        Arm("A1: sigma = 1", PRESETS["adding-a1"], paper=4.4e-4, probes=("gates",)),
-        Arm("A2: mu from U(0, 400)", PRESETS["adding-a2"], paper=2.0e-5, probes=("gates",)),
-        Arm("A3: mu from U(600, 1000)", PRESETS["adding-a3"], paper=4.0e-4, probes=("gates",)),
+        Arm("a1", "A1: sigma = 1", PRESETS["adding-a1"], paper=4.4e-4, probes=("gates",)),
+        Arm("a2", "A2: mu from U(0, 400)", PRESETS["adding-a2"], paper=2.0e-5, probes=("gates",)),
+        Arm("a3", "A3: mu from U(600, 1000)", PRESETS["adding-a3"], paper=4.0e-4, probes=("gates",)),
     ),
 )

@@ -11,10 +11,16 @@ EXPERIMENT = Experiment(
     question="How far can gates be made to close before the error grows?",
     arms=(
         *(
-            Arm(f"lambda = {value:g}", BUDGETED.changed(budget=value), paper=error, probes=("gates", "thresholds"))
+            Arm(
+                f"lambda-{value:g}",
+                f"lambda = {value:g}",
+                BUDGETED.changed(budget=value),
+                paper=error,
+                probes=("gates", "thresholds"),
+            )
             for value, error in PAPER.items()
         ),
-        Arm("lambda = 1, tuned", TUNED, paper=PAPER[1.0], probes=("gates", "thresholds")),
+        Arm("lambda-1-tuned", "lambda = 1, tuned", TUNED, paper=PAPER[1.0], probes=("gates", "thresholds")),
     ),
     thresholds=(0.0, 0.01),
 )

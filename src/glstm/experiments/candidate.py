@@ -9,7 +9,7 @@ EXPERIMENT = Experiment(
     title="tanh against the printed logistic (ours)",
     question="The paper's equation has a logistic function where every implementation has tanh: does it matter?",
     arms=(
-        Arm("tanh", TANH, at_epoch=EPOCHS),
-        Arm("logistic", TANH.changed(candidate="sigmoid", epochs=EPOCHS)),
+        Arm("tanh", "tanh", TANH, at_epoch=EPOCHS),
+        Arm("logistic", "logistic", TANH.changed(candidate="sigmoid", epochs=EPOCHS)),
     ),
 )

@@ -1,11 +1,13 @@
 """An experiment: networks with a question, and what the paper answers."""
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from glstm.training.recipe import Recipe
 
 SEEDS = (0, 1, 2)
+KEY = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 # What is looked at in a trained network, besides its curve.
 Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM"]
@@ -15,9 +17,11 @@ Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM"]
 class Arm:
     """One recipe, trained from several seeds.
 
-    `paper` is the figure printed there for it, or for what it tries to improve on, in the task's metric.
+    `key` is what results and claims know the arm by, and stays; `name` is what tables show, and may change. `twin` is
+    the key of the plain LSTM in the same experiment that this network is compared with. `paper` is the figure printed there for it, or for what it tries to improve on, in the task's metric.
     """
 
+    key: str
     name: str
     recipe: Recipe
     paper: float | None = None
@@ -25,6 +29,7 @@ class Arm:
     probes: tuple[Probe, ...] = ()
     at_epoch: int | None = None  # the figure is that of this epoch, not of the last
     at_threshold: float | None = None  # the figure is that with units at k <= v_T closed
+    twin: str | None = None
 
     def recipes(self) -> list[Recipe]:
         return [self.recipe.changed(seed=seed) for seed in self.seeds]
@@ -38,12 +43,21 @@ class Experiment:
     arms: tuple[Arm, ...]
     thresholds: tuple[float, ...] = field(default=())  # v_T to test at, for the probe of that name
 
+    def __post_init__(self) -> None:
+        keys = [arm.key for arm in self.arms]
+        for arm in self.arms:
+            if not KEY.fullmatch(arm.key):
+                raise ValueError(f"{self.name}: an arm's key is of a-z, 0-9, '.', '_' and '-', but one is {arm.key!r}")
+            if keys.count(arm.key) > 1:
+                raise ValueError(f"{self.name}: two arms have the key {arm.key!r}")
+            if arm.twin is not None and (arm.twin == arm.key or arm.twin not in keys):
+                raise ValueError(f"{self.name}: the twin of {arm.key!r} must be another arm's key, but is {arm.twin!r}")
+
     def at(self, scale: "Scale | None") -> "Experiment":
         """The same on a smaller scale, or as it is."""
         if scale is None:
             return self
-        arms = tuple(scale.arm(arm) for arm in self.arms)
-        return Experiment(self.name, self.title, self.question, arms, self.thresholds)
+        return replace(self, arms=tuple(scale.arm(arm) for arm in self.arms))
 
 
 @dataclass(frozen=True)
@@ -61,7 +75,7 @@ class Scale:
     def arm(self, arm: Arm) -> Arm:
         recipe = self.recipe(arm.recipe)
         at_epoch = None if arm.at_epoch is None else min(arm.at_epoch, recipe.epochs)
-        return Arm(arm.name, recipe, arm.paper, arm.seeds[: self.seeds], arm.probes, at_epoch, arm.at_threshold)
+        return replace(arm, recipe=recipe, seeds=arm.seeds[: self.seeds], at_epoch=at_epoch)
 
     def recipe(self, recipe: Recipe) -> Recipe:
         epochs = min(recipe.epochs, self.epochs)

@@ -9,7 +9,8 @@ def point(sigma: float, budget: float, seeds: tuple[int, ...] = SEEDS[:1], **mor
     """One network, or one for each seed, trained with the threshold on."""
     recipe = BASE.changed(sigma=sigma, budget=budget, **more)
     words = [f"sigma {sigma:g}", f"lambda {budget:g}", *(f"{name} {value:g}" for name, value in more.items())]
-    return Arm(", ".join(words), recipe, seeds=seeds, probes=("thresholds",), at_threshold=V_T)
+    key = "-".join(words).replace(" ", "-")
+    return Arm(key, ", ".join(words), recipe, seeds=seeds, probes=("thresholds",), at_threshold=V_T)
 
 
 EXPERIMENT = Experiment(

@@ -153,13 +153,15 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
     for arm in experiment.arms:
         runs = [store.summary(recipe) for recipe in arm.recipes()]
         if any(run is None for run in runs):
-            missing.append(arm.name)
+            missing.append(arm)
             continue
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
         own = [_own(run, arm.probes, experiment.thresholds) for run in runs if run is not None]
-        arms.append({"name": arm.name, **figures, "seeds": arm.seeds, "runs": own})
+        arms.append({"key": arm.key, "name": arm.name, "twin": arm.twin, **figures, "seeds": arm.seeds, "runs": own})
     path = folder / f"{experiment.name}.json"
-    if not arms or not set(missing).isdisjoint(_arms_in(path)):  # nothing new takes the place of what was there
+    if not arms or not {arm.key for arm in missing}.isdisjoint(
+        _arms_in(path)
+    ):  # nothing new takes the place of what was there
         return False
     result = {
         "name": experiment.name,
@@ -167,7 +169,7 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         "question": experiment.question,
         "small": small,
         "written": time.strftime("%Y-%m-%d", time.gmtime()),
-        "missing": missing,
+        "missing": [arm.name for arm in missing],
         "arms": arms,
     }
     write_json(path, _rounded(result), indent=None)  # long curves: a line is enough
@@ -175,9 +177,9 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
 
 
 def _arms_in(path: Path) -> list[str]:
-    """Names of the arms in a result; of what is not there or no result, none."""
+    """Keys of the arms in a result; of what is not there or no result, none."""
     try:
-        return [arm["name"] for arm in json.loads(path.read_text())["arms"]]
+        return [arm["key"] for arm in json.loads(path.read_text())["arms"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -9,10 +9,10 @@ EXPERIMENT = Experiment(
     title="Adding task, N = 1000 (Table 1, Fig. 2a)",
     question="Does the g-LSTM learn to add two of a thousand numbers, sooner and better than the LSTM?",
     arms=(
-        Arm("g-LSTM", G_LSTM, paper=3.8e-5, probes=("gates",)),
-        Arm("LSTM", LSTM, paper=1.4e-3),
+        Arm("glstm", "g-LSTM", G_LSTM, paper=3.8e-5, probes=("gates",), twin="lstm"),
+        Arm("lstm", "LSTM", LSTM, paper=1.4e-3),
         # Memory from the start: by the paper's recipe the LSTM does not leave the plateau of predicting the mean.
-        Arm("LSTM, chrono 1000", LSTM.changed(chrono=1000.0)),
-        Arm("g-LSTM, chrono 1000", G_LSTM.changed(chrono=1000.0)),
+        Arm("lstm-chrono", "LSTM, chrono 1000", LSTM.changed(chrono=1000.0)),
+        Arm("glstm-chrono", "g-LSTM, chrono 1000", G_LSTM.changed(chrono=1000.0), twin="lstm-chrono"),
     ),
 )

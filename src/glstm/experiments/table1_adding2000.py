@@ -9,9 +9,9 @@ EXPERIMENT = Experiment(
     title="Adding task, N = 2000 (Table 1, Fig. 2b)",
     question="Does it still, at twice the length?",
     arms=(
-        Arm("g-LSTM", G_LSTM, paper=1.3e-3, probes=("gates",)),
-        Arm("LSTM", LSTM, paper=1.6e-1),
+        Arm("glstm", "g-LSTM", G_LSTM, paper=1.3e-3, probes=("gates",), twin="lstm"),
+        Arm("lstm", "LSTM", LSTM, paper=1.6e-1),
         # Memory from the start: by the paper's recipe the LSTM does not leave the plateau of predicting the mean.
-        Arm("LSTM, chrono 2000", LSTM.changed(chrono=2000.0)),
+        Arm("lstm-chrono", "LSTM, chrono 2000", LSTM.changed(chrono=2000.0)),
     ),
 )

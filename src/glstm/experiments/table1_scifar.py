@@ -9,9 +9,9 @@ EXPERIMENT = Experiment(
     title="Sequential CIFAR-10 (Table 1, Fig. 2d)",
     question="And on 1024 pixels in colour?",
     arms=(
-        Arm("g-LSTM", G_LSTM, paper=0.411, probes=("gates",)),
-        Arm("LSTM", G_LSTM.changed(cell="lstm"), paper=0.418),
-        Arm("g-LSTM, tuned", TUNED, paper=0.411),
-        Arm("LSTM, tuned", TUNED.changed(cell="lstm"), paper=0.418),
+        Arm("glstm", "g-LSTM", G_LSTM, paper=0.411, probes=("gates",), twin="lstm"),
+        Arm("lstm", "LSTM", G_LSTM.changed(cell="lstm"), paper=0.418),
+        Arm("glstm-tuned", "g-LSTM, tuned", TUNED, paper=0.411, twin="lstm-tuned"),
+        Arm("lstm-tuned", "LSTM, tuned", TUNED.changed(cell="lstm"), paper=0.418),
     ),
 )

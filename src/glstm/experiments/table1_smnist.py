@@ -12,10 +12,10 @@ EXPERIMENT = Experiment(
     title="Sequential MNIST (Table 1, Fig. 2c)",
     question="Does the g-LSTM converge sooner than the LSTM, and where do both end, by the paper's recipe and by ours?",
     arms=(
-        Arm("g-LSTM", PAPER, paper=0.013, probes=("gates",)),
-        Arm("LSTM", LSTM, paper=0.018, at_epoch=EPOCHS),
-        Arm("LSTM, longer", LSTM, paper=0.018),
-        Arm("g-LSTM, tuned", TUNED, paper=0.013),
-        Arm("LSTM, tuned", TUNED.changed(cell="lstm"), paper=0.018),
+        Arm("glstm", "g-LSTM", PAPER, paper=0.013, probes=("gates",), twin="lstm"),
+        Arm("lstm", "LSTM", LSTM, paper=0.018, at_epoch=EPOCHS),
+        Arm("lstm-longer", "LSTM, longer", LSTM, paper=0.018),
+        Arm("glstm-tuned", "g-LSTM, tuned", TUNED, paper=0.013, twin="lstm-tuned"),
+        Arm("lstm-tuned", "LSTM, tuned", TUNED.changed(cell="lstm"), paper=0.018),
     ),
 )

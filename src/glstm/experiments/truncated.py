@@ -8,8 +8,9 @@ EXPERIMENT = Experiment(
     title="Trained with the threshold on (ours)",
     question="Does a network that never sees more than its open windows learn to live in them?",
     arms=(
-        Arm("thresholded after training", BUDGETED, probes=("thresholds",), at_threshold=0.01),
+        Arm("after-training", "thresholded after training", BUDGETED, probes=("thresholds",), at_threshold=0.01),
         Arm(
+            "from-the-start",
             "thresholded from the start",
             BUDGETED.changed(threshold=0.01),
             probes=("gates", "thresholds"),

@@ -49,20 +49,13 @@ def epochs_to_learn(arm: Arm) -> float | None:
     return mean(counts) if len(counts) == len(reached) else None
 
 
-def twins(result: Result) -> Iterator[tuple[Arm, Arm]]:
-    """A g-LSTM and an LSTM of one recipe; some LSTMs are given more epochs."""
-    arms = {arm.name: arm for arm in result.arms}
-    for name, arm in arms.items():
-        twin = arms.get(name.removeprefix("g-"))
-        if twin is not None and twin is not arm:
-            yield arm, twin
-
-
 def _convergence(results: Results) -> Claim:
     rows: Rows = [["", "learnt at", "g-LSTM, epochs", "LSTM, epochs", "g-LSTM at the end", "LSTM at the end"]]
     pairs = [_Compared(result, gated, plain) for result, gated, plain in _pairs(results)]
     tables = [result for name, result in results.items() if name.startswith("table")]
-    soonest = [_Compared(result, *(min(arms, key=_when) for arms in _by_kind(result))) for result in tables]
+    soonest = [
+        _Compared(result, *(min(_of(cell, result), key=_when) for cell in ("glstm", "lstm"))) for result in tables
+    ]
     rows += [one.row(one.label) for one in pairs]
     rows += [one.row(f"{one.result.name}, the soonest of each") for one in soonest]
     sooner = sum(_sooner(*one.epochs) for one in pairs)
@@ -110,15 +103,14 @@ def _pairs(results: Results) -> Iterator[tuple[Result, Arm, Arm]]:
     """All twins, each once, however many experiments show them."""
     seen = set()
     for result in results.values():
-        for gated, plain in twins(result):
+        for gated, plain in result.twins():
             if result.name != "gradflow" and (gated.recipes, plain.recipes) not in seen:
                 seen.add((gated.recipes, plain.recipes))
                 yield result, gated, plain
 
 
-def _by_kind(result: Result) -> tuple[list[Arm], list[Arm]]:
-    gated = [arm for arm in result.arms if arm.name.startswith("g-LSTM")]
-    return gated, [arm for arm in result.arms if arm.name.startswith("LSTM")]
+def _of(cell: str, result: Result) -> list[Arm]:
+    return [arm for arm in result.arms if arm.cell == cell]
 
 
 def _early_gradient(result: Result) -> str:
@@ -127,16 +119,16 @@ def _early_gradient(result: Result) -> str:
     def early(arm: Arm) -> float:
         return mean(run.early_gradient for run in arm.runs)
 
-    ratios = [(gated, early(gated) / max(early(plain), 1e-38)) for gated, plain in twins(result)]
-    return " and ".join(f"{ratio:.2g} times ({arm.name.removeprefix('g-LSTM, ')})" for arm, ratio in ratios)
+    ratios = [(gated, early(gated) / max(early(plain), 1e-38)) for gated, plain in result.twins()]
+    return " and ".join(f"{ratio:.2g} times (after epoch {arm.epochs})" for arm, ratio in ratios)
 
 
 def _trainability(results: Results) -> Claim:
     table = results["table1-adding1000"]
-    starts = [table.arm("g-LSTM"), *results["fig3-trainability"].arms, *results["appB-inits"].arms]
-    phased = [arm for arm in results["appC-plstm"].arms if arm.name.startswith("PLSTM")]
+    starts = [table.arm("glstm"), *results["fig3-trainability"].arms, *results["appB-inits"].arms]
+    phased = _of("plstm", results["appC-plstm"])
     rows: Rows = [["", "paper", "ours", "from", "to", "mu moved by", "sigma moved by"]]
-    for arm in (*starts, *phased, *_by_kind(table)[1]):
+    for arm in (*starts, *phased, *_of("lstm", table)):
         moved = [_moved(arm, name) for name in ("mu", "sigma")] if arm in starts else ["", ""]
         paper = "" if arm.paper is None else table.form(arm.paper)
         errors = mean(arm.errors), min(arm.errors), max(arm.errors)
@@ -165,20 +157,17 @@ def _moved(arm: Arm, name: str) -> str:
 
 def _budget(results: Results) -> Claim:
     result = results["budget"]
-    wide = results["threshold"].arm("no budget, sigma = 250")
-    arms = [*result.arms, results["truncated"].arm("thresholded from the start"), wide]
+    wide = results["threshold"].arm("no-budget")
+    arms = [*result.arms, results["truncated"].arm("from-the-start"), wide]
     rows: Rows = [["", "paper", "error", f"error at v_T = {V_T}", "open", "operations, paper's count", "ours, exact"]]
-    closed = {}
     for arm in arms:
-        tested = [run.at_threshold(V_T) for run in arm.runs]
-        error, share, paper, exact = (
-            mean(one[name] for one in tested) for name in ("error", "open_share", "paper_ops", "cached_ops")
-        )
-        closed[arm.name] = error, share
+        error, share, paper, exact = _closed(arm, "error", "open_share", "paper_ops", "cached_ops")
         quoted = "" if arm.paper is None else result.form(arm.paper)
         counts = [f"{paper / 1e6:.2f} M", f"{exact / 1e6:.2f} M"]
         rows.append([arm.name, quoted, result.form(arm.at_the_end), result.form(error), _percent(share), *counts])
-    (control, open_before), (error, share) = closed["lambda = 0"], closed["lambda = 1"]
+    (control, open_before), (error, share) = (
+        _closed(result.arm(key), "error", "open_share") for key in ("lambda-0", "lambda-1")
+    )
     holds = error <= control + LITTLE and share < open_before / 2
     verdict = (
         f"{_word(holds)}: with lambda = 1, and units at k <= {V_T} closed, {_percent(share)} of the updates are left "
@@ -189,9 +178,15 @@ def _budget(results: Results) -> Claim:
     return Claim("A budget in the loss closes gates, with little or no loss of accuracy.", rows, verdict)
 
 
+def _closed(arm: Arm, *names: str) -> list[float]:
+    """Means over seeds, with units at k <= V_T closed."""
+    tested = [run.at_threshold(V_T) for run in arm.runs]
+    return [mean(one[name] for one in tested) for name in names]
+
+
 def _curriculum(results: Results) -> Claim:
     result = results["curriculum"]
-    taught, plain = arms = result.arm("curriculum"), result.arm("LSTM")
+    taught, plain = arms = result.arm("curriculum"), result.arm("lstm")
     level = result.form(learnt_at(plain))
     rows: Rows = [["", f"epochs to {level}", "at the end, as an LSTM", "from", "to"]]
     counts = [epochs_to_learn(arm) for arm in arms]

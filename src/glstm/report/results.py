@@ -52,7 +52,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Arm:
+    key: str
     name: str
+    twin: str | None
     paper: float | None
     at_epoch: int | None
     at_threshold: float | None
@@ -77,6 +79,11 @@ class Arm:
     @property
     def recipes(self) -> tuple[str, ...]:
         return tuple(repr(sorted(run.summary["recipe"].items())) for run in self.runs)
+
+    @property
+    def cell(self) -> str:
+        """Which kind of network it is."""
+        return self.runs[0].summary["recipe"]["cell"]
 
     @property
     def epochs(self) -> int:
@@ -107,8 +114,16 @@ class Result:
             "thresholds" in run.summary["probes"] for arm in self.arms for run in arm.runs
         )
 
-    def arm(self, name: str) -> Arm:
-        return next(arm for arm in self.arms if arm.name == name)
+    def arm(self, key: str) -> Arm:
+        found = next((arm for arm in self.arms if arm.key == key), None)
+        if found is None:
+            known = ", ".join(arm.key for arm in self.arms)
+            raise UserError(f"the result {self.name} has no arm with the key {key!r}, only {known}")
+        return found
+
+    def twins(self) -> list[tuple[Arm, Arm]]:
+        """Networks with gates, each beside the plain one that it is compared with."""
+        return [(arm, self.arm(arm.twin)) for arm in self.arms if arm.twin is not None]
 
     def form(self, value: float) -> str:
         return f"{100 * value:.2f} %" if self.as_percent else f"{value:.1e}"
@@ -127,10 +142,30 @@ def _read(path: Path) -> Result:
     try:
         content = json.loads(path.read_text())
         arms = [
-            Arm(arm["name"], arm["paper"], arm["at_epoch"], arm["at_threshold"], [Run(run) for run in arm["runs"]])
+            Arm(
+                arm["key"],
+                arm["name"],
+                arm["twin"],
+                arm["paper"],
+                arm["at_epoch"],
+                arm["at_threshold"],
+                [Run(run) for run in arm["runs"]],
+            )
             for arm in content["arms"]
         ]
         missing = content["missing"]
-        return Result(content["name"], content["title"], content["question"], content["small"], arms, missing)
+        result = Result(content["name"], content["title"], content["question"], content["small"], arms, missing)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not a result of glstm reproduce: {error!r}") from None
+    _check_keys(result, path)
+    return result
+
+
+def _check_keys(result: Result, path: Path) -> None:
+    """Claims find arms by their keys, so each must be one arm's."""
+    keys = [arm.key for arm in result.arms]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise UserError(f"{path} has two arms with the key {twice[0]!r}; each must have its own")
+    for arm in result.arms:
+        if arm.twin is not None and arm.twin not in keys and not result.missing:
+            raise UserError(f"{path} compares {arm.key!r} with {arm.twin!r}, which is no arm's key there")
