@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "models": {"gated", "passes", "pretrained"},
     "pretrained": {"gated", "gates", "layers", "models"},
     "data": set(),
+    "plots": set(),
     "analysis": {"gated", "layers", "times"},
     "training": {
         "",
@@ -41,14 +42,15 @@ MAY_IMPORT = {
         "models",
         "ops",
         "passes",
+        "plots",
         "pretrained",
         "times",
     },
     "runtime": {"", "analysis", "gated", "gates", "models", "ops", "passes", "times"},
     "experiments": {"analysis", "data", "layers", "models", "training"},
-    "report": set(),
-    "bench": {"", "analysis", "gated", "layers", "models", "ops", "runtime"},
-    "cli": {"", "analysis", "bench", "data", "experiments", "ops", "report", "runtime", "training"},
+    "report": {"plots"},
+    "bench": {"", "analysis", "gated", "layers", "models", "ops", "plots", "runtime"},
+    "cli": {"", "analysis", "bench", "data", "experiments", "ops", "plots", "report", "runtime", "training"},
     "__main__": {"cli"},
 }
 COMMON = {"errors", "storage"}

@@ -134,7 +134,7 @@ def test_many_recipes_are_points_in_one_figure():
     frontier = next(result for result in made_up(10, 80, closed_error=0.022) if result.name == "frontier")
     ((caption, html),) = figures.of(frontier)
     assert "each point a recipe" in caption
-    assert html.count("<circle") == len(frontier.arms) + 1  # and the paper's
+    assert html.count("<use") == len(frontier.arms) + 2  # and the paper's, and the best of all, here one
     assert "images that move" in html
 
 

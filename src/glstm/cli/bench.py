@@ -25,10 +25,10 @@ def cpu(
 
     Takes about 20 minutes with curves, 4 without, on two cores that do nothing else meanwhile.
     """
-    from glstm.analysis.plots import save
     from glstm.bench import cpu as bench
     from glstm.bench.machine import describe
     from glstm.bench.picture import curves as draw
+    from glstm.plots import save
     from glstm.storage import make_folder, write_json
 
     for path in (out, picture):

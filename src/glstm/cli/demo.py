@@ -198,7 +198,7 @@ def _conclude(glstm: Contestant, lstm: Contestant, recipe, seconds: float, out: 
 def _draw(glstm: Contestant, lstm: Contestant, path: Path, steps: int) -> None:
     import torch
 
-    from glstm.analysis import plots
+    from glstm import plots
     from glstm.training.checkpoint import read_extra
     from glstm.training.run import RunFolder
 
@@ -208,9 +208,10 @@ def _draw(glstm: Contestant, lstm: Contestant, path: Path, steps: int) -> None:
     before = read_extra(run.checkpoint)["gates_before"].numpy()
     figure = plots.new_figure(11, 3.4)
     curves, left, right = figure.subplots(1, 3, width_ratios=[1.5, 1, 1])
-    data = {one.name: (one.at_seconds, [row.test_error for row in one.rows]) for one in (glstm, lstm)}
-    plots.draw_curves(curves, data, metric="error", percent=False, x="seconds of training")
-    curves.set_title(f"adding task, {steps} steps", fontsize=10)
+    data = [plots.Curve(one.name, one.at_seconds, [row.test_error for row in one.rows]) for one in (glstm, lstm)]
+    plots.draw_curves(curves, data, plots.Axis("seconds of training"), plots.Axis("test error", log=True))
+    curves.legend(frameon=False)
+    curves.set_title(f"adding task, {steps} steps", fontsize="medium", color=plots.INK)
     plots.draw_gates(left, before, "g-LSTM's gates before")
     image = plots.draw_gates(right, after, "and after training")
     right.set_ylabel("")

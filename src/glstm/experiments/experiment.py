@@ -18,7 +18,8 @@ class Arm:
     """One recipe, trained from several seeds.
 
     `key` is what results and claims know the arm by, and stays; `name` is what tables show, and may change. `twin` is
-    the key of the plain LSTM in the same experiment that this network is compared with. `paper` is the figure printed there for it, or for what it tries to improve on, in the task's metric.
+    the key of the plain LSTM in the same experiment that this network is compared with. `paper` is the figure printed
+    there for it, or for what it tries to improve on, in the task's metric.
     """
 
     key: str

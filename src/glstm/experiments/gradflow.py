@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from glstm.experiments.experiment import Arm, Experiment
 from glstm.training.recipe import PRESETS
 
@@ -7,10 +9,10 @@ LSTM = G_LSTM.changed(cell="lstm")
 
 def pair(epochs: int) -> tuple[Arm, Arm]:
     """Both networks after so many epochs."""
-    when, probes = f"after epoch {epochs}", ("gradient flow",)
-    plain = Arm(f"lstm-{epochs}", f"LSTM, {when}", LSTM.changed(epochs=epochs), probes=probes)
-    gated = Arm(f"glstm-{epochs}", f"g-LSTM, {when}", G_LSTM.changed(epochs=epochs), probes=probes, twin=plain.key)
-    return gated, plain
+    when = f"after epoch {epochs}"
+    plain = Arm(f"lstm-{epochs}", f"LSTM, {when}", LSTM.changed(epochs=epochs), probes=("gradient flow",))
+    gated = replace(plain, key=f"g{plain.key}", name=f"g-{plain.name}", recipe=G_LSTM.changed(epochs=epochs))
+    return replace(gated, twin=plain.key), plain
 
 
 EXPERIMENT = Experiment(

@@ -3,6 +3,7 @@
 from html import escape
 from pathlib import Path
 
+from glstm import plots
 from glstm.report import figures
 from glstm.report.claims import Claim, claims
 from glstm.report.frontier import CHOSEN, EVERY, operating_points
@@ -11,6 +12,8 @@ from glstm.report.tables import HOW, not_yet, origin
 from glstm.report.tables import figures as figures_table
 
 STYLE = Path(__file__).with_name("style.css")
+# Those of every picture; where it is dark, the style sheet has lighter ones.
+COLOURS = "".join(f"--c{number}: {colour};" for number, colour in enumerate(plots.COLOURS))
 
 
 def page(results: list[Result]) -> str:
@@ -20,7 +23,7 @@ def page(results: list[Result]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>glstm: results</title>'
-        f"<style>{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
+        f"<style>:root {{{COLOURS}}}\n{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
         f'<p class="soft">{escape(f"{origin(results)}. {HOW}")}</p>{warning}<nav><ul>{links}</ul></nav>'
         + _claims(claims(results))
         + "".join(_section(result) for result in results)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import glstm
-from glstm.analysis import plots
+from glstm import plots
 from glstm.data import Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
@@ -106,12 +106,9 @@ class RunFolder:
         """The run's two pictures."""
         if history:
             name = {"glstm": "g-LSTM", "plstm": "PLSTM", "lstm": "LSTM"}[self.recipe().cell]
-            curve = plots.learning_curve(
-                {name: ([row.epoch for row in history], [row.test_error for row in history])},
-                metric=task.metric,
-                percent=task.as_percent,
-            )
-            plots.save(curve, self.path / "learning_curve.png")
+            curve = plots.Curve(name, [row.epoch for row in history], [row.test_error for row in history])
+            picture = plots.learning_curve(curve, metric=task.metric, percent=task.as_percent)
+            plots.save(picture, self.path / "learning_curve.png")
         if layer.gate.names:
             after = openness_in_use(layer, task.steps)[0].float().numpy()
             plots.save(plots.gates(gates_before, after), self.path / "gates.png")

@@ -1,0 +1,264 @@
+"""Every picture: curves with their axes, and when each unit is open. matplotlib is imported only when one is drawn."""
+
+import io
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glstm.storage import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, RULE = "#59636e", "#d8dee4"  # of text, and of lines behind the curves
+COLOURS = ("#2563a8", "#555b63", "#c2452d", "#2f8f5b", "#8250b8", "#b7791f", "#0e7c86", "#a83279")
+BAND = 0.18  # how much of its colour the range over seeds has
+
+FEW_TICKS, MANY_TICKS = 4, 8  # on an axis
+BAND_COLUMNS = 200  # no picture here is wide enough to show more
+SHORT_CURVE = 3  # points; with fewer a line alone does not show them
+TEXT_HEIGHT = 0.065  # what the text of a level takes, as a share of the axes
+
+
+@dataclass(frozen=True)
+class Curve:
+    """y against x, as a line, as marks, or both; `low` and `high`, where given, are the range over seeds."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    line: bool = True
+    marks: bool = False
+    colour: int | None = None  # its number; as a rule, the curve's own
+
+
+@dataclass(frozen=True)
+class Level:
+    """A value to compare curves with: a thin line across, in the colour of the curve of this number."""
+
+    value: float
+    text: str
+    curve: int
+
+
+@dataclass(frozen=True)
+class Axis:
+    """`zero`: where 0 stands on a log axis. `ticks`: these and no others. `spans`: values to have room for, too."""
+
+    label: str
+    log: bool = False
+    percent: bool = False
+    whole: bool = False
+    zero: float | None = None
+    ticks: Sequence[float] | None = None
+    spans: Sequence[float] = ()
+
+    def form(self, value: float) -> str:
+        if value == self.zero:
+            return "0"
+        if self.percent:
+            return f"{100 * value:g} %"
+        return f"{value:.0e}".replace("e-0", "e-") if value and not 0.001 <= abs(value) < 1e5 else f"{value:g}"
+
+    def limits(self, values: Sequence[float]) -> tuple[float, float]:
+        """The least and the greatest value; around a single one, some room."""
+        shown = [value for value in (*values, *self.spans) if math.isfinite(value) and (value > 0 or not self.log)]
+        low, high = (min(shown), max(shown)) if shown else (0.1, 1.0)
+        if low == high:
+            return (low / 2, high * 2) if self.log else (low - 0.5, high + 0.5)
+        return low, high
+
+    def padded(self, low: float, high: float, share: float) -> tuple[float, float]:
+        if self.log:
+            factor = (high / low) ** share
+            return low / factor, high * factor
+        return low - share * (high - low), high + share * (high - low)
+
+    def ticks_within(self, low: float, high: float) -> list[float]:
+        """Round numbers, enough to read the axis by."""
+        from matplotlib.ticker import MaxNLocator
+
+        if self.ticks is not None:
+            return list(self.ticks)
+        found = _log_ticks(low, high) if self.log else None
+        if found is None:
+            steps = MaxNLocator(MANY_TICKS - 2, integer=self.whole, steps=[1, 2, 5, 10]).tick_values(low, high)
+            found = [float(f"{tick:.6g}") for tick in steps if low <= tick <= high and (tick > 0 or not self.log)]
+        if self.zero is not None:
+            found = [self.zero, *(tick for tick in found if tick > 2 * self.zero)]
+        return found
+
+
+def _log_ticks(low: float, high: float) -> list[float] | None:
+    """Powers of ten, as many as can be read; between them more where they are few. None: even those are too few."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        found = [step * 10.0**decade for decade in decades for step in steps]
+        within = [float(f"{tick:.6g}") for tick in found if low <= tick <= high]
+        if len(within) >= FEW_TICKS:
+            return within[:: math.ceil(len(within) / MANY_TICKS)]
+    return None
+
+
+def style(**settings: Any) -> AbstractContextManager[None]:
+    """matplotlib's own defaults and these: the same picture whatever the user's settings are."""
+    import matplotlib.style
+
+    return matplotlib.style.context(["default", {name.replace("__", "."): value for name, value in settings.items()}])
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", dpi=150)
+
+
+def save(figure: "Figure", path: Path) -> None:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix.removeprefix("."))
+    write_atomically(path, buffer.getvalue())
+
+
+def learning_curve(curve: Curve, *, metric: str, percent: bool = False) -> "Figure":
+    """Test metric against epochs, on a log scale: errors fall by orders of magnitude."""
+    figure = new_figure(6, 3.6)
+    axes = figure.add_subplot()
+    draw_curves(axes, [curve], Axis("epoch", whole=True), Axis(f"test {metric}", log=True, percent=percent))
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_curves(axes: "Axes", curves: Sequence[Curve], x: Axis, y: Axis, levels: Sequence[Level] = ()) -> None:
+    """Without a legend: a page has its own."""
+    heights = [value for curve in curves for part in (curve.y, curve.low, curve.high) for value in part or ()]
+    across = x.limits([value for curve in curves for value in curve.x])
+    up = y.limits([*heights, *(level.value for level in levels)])
+    _draw_axis(axes, "x", x, across)
+    _draw_axis(axes, "y", y, up)
+    axes.grid(color=RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, colors=INK, left=False, bottom=False)
+    for number, curve in enumerate(curves):
+        _draw_curve(axes, curve, _colour(number if curve.colour is None else curve.colour), y, up)
+    _draw_levels(axes, levels, y)
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _draw_axis(axes: "Axes", which: str, axis: Axis, limits: tuple[float, float]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    # First the scale: it brings its own ticks.
+    axes.set(**{f"{which}scale": "log" if axis.log else "linear", f"{which}lim": axis.padded(*limits, 0.03)})
+    drawn = axes.xaxis if which == "x" else axes.yaxis
+    ticks = axis.ticks_within(*axis.padded(*limits, 0.01))
+    drawn.set_ticks(ticks, [axis.form(tick) for tick in ticks])
+    drawn.set_minor_locator(NullLocator())
+    # Turned about its anchor, a label stays in the middle whatever font a browser writes it in.
+    drawn.set_label_text(axis.label, color=INK, rotation_mode="anchor", multialignment="center")
+
+
+def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[float, float]) -> None:
+    def drawable(values: Sequence[float]) -> np.ndarray:
+        """Gaps where a value is not finite; what a log axis cannot show stands at its lower end."""
+        found = np.where(np.isfinite(values), values, np.nan)
+        return np.maximum(found, up[0]) if y.log else found
+
+    marks = curve.marks or len(curve.x) < SHORT_CURVE
+    axes.plot(
+        curve.x,
+        drawable(curve.y),
+        color=colour,
+        label=curve.name,
+        linewidth=1.6 if curve.line else 0,
+        marker="o" if marks else "",
+        markersize=6.5 if not curve.line else 4.5,
+        markeredgewidth=0,
+        clip_on=False,  # all of it lies within the limits
+    )
+    if curve.low and curve.high:
+        x, low, high = _in_columns(curve.x, drawable(curve.low), drawable(curve.high))
+        axes.fill_between(x, low, high, color=colour, alpha=BAND, linewidth=0, clip_on=False)
+
+
+def _in_columns(x: Sequence[float], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same range at fewer places, where there are many: nothing of it is cut off."""
+    size = math.ceil(len(x) / BAND_COLUMNS)
+    starts = np.arange(0, len(x), size)
+    places = np.asarray(x, float)[starts]
+    places[-1] = x[-1]
+    return places, np.fmin.reduceat(low, starts), np.fmax.reduceat(high, starts)
+
+
+def _draw_levels(axes: "Axes", levels: Sequence[Level], y: Axis) -> None:
+    """Their texts stand to the right of the axes: within, curves would cover them."""
+    low, high = axes.get_ylim()
+    shares = [
+        math.log(level.value / low) / math.log(high / low) if y.log else (level.value - low) / (high - low)
+        for level in levels
+    ]
+    for level, height in zip(levels, _apart(shares)):
+        colour = _colour(level.curve)
+        axes.axhline(level.value, color=colour, linewidth=0.9, linestyle=(0, (4, 3)), clip_on=False)
+        axes.text(1.01, height, level.text, transform=axes.transAxes, va="center", color=colour, fontsize="small")
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """The same heights, as shares of the axes, moved so far that no text covers another."""
+    order = sorted(range(len(heights)), key=lambda number: heights[number])
+    moved = list(heights)
+    for below, number in pairwise(order):
+        moved[number] = max(moved[number], moved[below] + TEXT_HEIGHT)
+    top = 1.0
+    for number in reversed(order):
+        moved[number] = min(moved[number], top)
+        top = moved[number] - TEXT_HEIGHT
+    return moved
+
+
+def gates(before: np.ndarray, after: np.ndarray) -> "Figure":
+    """Openness of every unit over time, before and after training: tables (T, H)."""
+    figure = new_figure(8, 3.4)
+    left, right = figure.subplots(1, 2, sharey=True)
+    draw_gates(left, before, "before training")
+    image = draw_gates(right, after, "after training")
+    right.set_ylabel("")
+    figure.colorbar(image, ax=[left, right], label="openness k", shrink=0.9)
+    return figure
+
+
+def draw_gates(axes: "Axes", table: np.ndarray, title: str, steps: int | None = None):
+    """One row a unit, sorted by its moment: black is closed, white is open, as in the paper.
+
+    `steps`: how many there are, where the table has fewer rows, evenly spread.
+    """
+    weights = table / np.maximum(table.sum(0, keepdims=True), 1e-30)
+    moment = (weights * np.arange(len(table))[:, None]).sum(0)
+    image = axes.imshow(
+        table.T[np.argsort(moment, kind="stable")],
+        aspect="auto",
+        origin="lower",
+        cmap="gray",
+        vmin=0,
+        vmax=1,
+        interpolation="none",
+        extent=(1, steps or len(table), 0, table.shape[1]),
+    )
+    axes.set_title(title, fontsize="medium", color=INK)
+    axes.set_xlabel("time step", color=INK)
+    axes.set_ylabel("unit, by its moment", color=INK, rotation_mode="anchor", multialignment="center")
+    axes.tick_params(length=0, colors=INK, left=False, bottom=False)
+    axes.spines[:].set_visible(False)
+    return image
