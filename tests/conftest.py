@@ -1,8 +1,5 @@
 """Shared by all tests: hard conditions for the code, real data where it can be found."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +9,10 @@ from hypothesis import settings
 from emulated import emulated as emulated
 from glstm.data import CIFAR10, MNIST
 from glstm.data.files import data_folder, missing
+from packed_cifar import is_packed, unpack
 
 ROOT = Path(__file__).parents[1]
-BESIDE = ROOT.parent / "shared" / "data"  # data kept beside a checkout, with its own way of packing CIFAR-10
+BESIDE = ROOT.parent / "shared" / "data"  # data kept beside a checkout, CIFAR-10 packed
 
 settings.register_profile("glstm", deadline=None, derandomize=True)
 settings.load_profile("glstm")
@@ -40,17 +38,10 @@ def real_mnist() -> Path:
 
 @pytest.fixture(scope="session")
 def real_cifar() -> Path:
-    decoded = ROOT / ".data"
-    if missing(CIFAR10, data_folder()) and missing(CIFAR10, decoded) and (BESIDE / "cifar10/decode.py").exists():
-        # Another worker may be at it too: each decodes for itself, and the folder appears whole.
-        fresh = ROOT / f".data-{os.getpid()}"
-        subprocess.run([sys.executable, BESIDE / "cifar10/decode.py", fresh], check=True, capture_output=True)
-        decoded.mkdir(exist_ok=True)
-        try:
-            fresh.rename(decoded / "cifar10")
-        except OSError:
-            subprocess.run(["rm", "-r", fresh], check=True)
-    for folder in (data_folder(), decoded):
+    unpacked = ROOT / ".data"
+    if missing(CIFAR10, data_folder()) and missing(CIFAR10, unpacked) and is_packed(BESIDE / "cifar10"):
+        unpack(BESIDE / "cifar10", unpacked / "cifar10")
+    for folder in (data_folder(), unpacked):
         if not missing(CIFAR10, folder):
             return folder
     pytest.skip("needs CIFAR-10's real files: 'glstm data fetch cifar10'")

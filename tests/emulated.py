@@ -6,12 +6,13 @@ Everything above the launch is the engine as it is; only the launch itself, and 
 
 import ctypes
 import hashlib
+import os
 import re
 import shutil
 import subprocess
-import tempfile
 from ctypes import byref, c_void_p
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,8 @@ from glstm.ops.gpu import scan
 from glstm.ops.gpu.runtime import Kernels, _as_argument
 
 DEVICE = Path(__file__).parent / "emulation" / "device.h"
-FOLDER = Path(tempfile.gettempdir()) / f"glstm-emulated-{hashlib.sha256(DEVICE.read_bytes()).hexdigest()[:12]}"
+# What is loaded from here runs, so nobody else may write here; workers and later runs share it.
+FOLDER = Path(__file__).parents[1] / "build" / "emulated"
 COMPILER = shutil.which("g++")
 OWN = ("-fvisibility=hidden", "-fno-gnu-unique")  # each library has its own device
 
@@ -49,28 +51,25 @@ def translated(source: str) -> str:
 def library(kernels: Kernels) -> ctypes.CDLL:
     defines = [f"-D{name}={int(value)}" for name, value in sorted(kernels.constants.items())]
     source = translated(kernels.source)
-    key = hashlib.sha256(repr((source, defines)).encode()).hexdigest()[:16]
-    path = FOLDER / f"{key}.so"
+    key = hashlib.sha256(repr((source, defines, DEVICE.read_bytes())).encode()).hexdigest()[:16]
+    path = own_folder(FOLDER) / f"{key}.so"
     if not path.exists():
-        FOLDER.mkdir(exist_ok=True)
-        (FOLDER / f"{key}.cpp").write_text(source)
-        part = FOLDER / f"{key}.{id(kernels)}"
-        command = [
-            COMPILER,
-            "-std=c++20",
-            "-O1",
-            "-shared",
-            "-fPIC",
-            "-w",
-            *OWN,
-            *defines,
-            FOLDER / f"{key}.cpp",
-            "-o",
-            part,
-        ]
-        subprocess.run(command, check=True)
-        part.rename(path)
+        with TemporaryDirectory(dir=FOLDER) as fresh:
+            written, built = Path(fresh) / "kernels.cpp", Path(fresh) / "kernels.so"
+            written.write_text(source)
+            flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-w", *OWN, *defines]
+            subprocess.run([COMPILER, *flags, written, "-o", built], check=True)
+            built.replace(path)  # whole at once: another worker may be looking for it
     return ctypes.CDLL(str(path))
+
+
+def own_folder(path: Path) -> Path:
+    """The folder, made if it is not there; refused if others can write to it."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.stat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"others can write to {path}, and libraries are loaded from it: remove it")
+    return path
 
 
 def prepare(self: Kernels, name: str, blocks, threads: int, *arguments, shared_bytes: int = 0):

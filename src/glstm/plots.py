@@ -258,7 +258,7 @@ def draw_gates(axes: "Axes", table: np.ndarray, title: str, steps: int | None = 
     )
     axes.set_title(title, fontsize="medium", color=INK)
     axes.set_xlabel("time step", color=INK)
-    axes.set_ylabel("unit, by its moment", color=INK, rotation_mode="anchor", multialignment="center")
+    axes.set_ylabel("unit, by its moment", color=INK, rotation_mode="anchor")
     axes.tick_params(length=0, colors=INK, left=False, bottom=False)
     axes.spines[:].set_visible(False)
     return image
