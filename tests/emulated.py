@@ -49,6 +49,7 @@ def translated(source: str) -> str:
 
 
 def library(kernels: Kernels) -> ctypes.CDLL:
+    assert COMPILER is not None
     defines = [f"-D{name}={int(value)}" for name, value in sorted(kernels.constants.items())]
     source = translated(kernels.source)
     key = hashlib.sha256(repr((source, defines, DEVICE.read_bytes())).encode()).hexdigest()[:16]

@@ -91,7 +91,7 @@ class Axis:
             return list(self.ticks)
         found = _log_ticks(low, high) if self.log else None
         if found is None:
-            steps = MaxNLocator(MANY_TICKS - 2, integer=self.whole, steps=[1, 2, 5, 10]).tick_values(low, high)
+            steps = MaxNLocator(MANY_TICKS - 2, integer=self.whole, steps=[1, 2, 2.5, 4, 5, 10]).tick_values(low, high)
             found = [float(f"{tick:.6g}") for tick in steps if low <= tick <= high and (tick > 0 or not self.log)]
         if self.zero is not None:
             found = [self.zero, *(tick for tick in found if tick > 2 * self.zero)]
