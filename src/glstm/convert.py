@@ -52,17 +52,19 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     directions = layer.num_directions
     for index, (depth, suffix) in zip(kept, layer.places(), strict=True):
         gates = torch.cat([index + gate * layer.hidden_size for gate in range(4)])
-        weight_ih = layer._get("weight_ih", suffix)[gates]
+        old, new = layer.weights(suffix), pruned.weights(suffix)
+        w_ih = old.w_ih[gates]
         if depth > 0:
             below = kept[(depth - 1) * directions : depth * directions]
             columns = torch.cat([unit + d * layer.hidden_size for d, unit in enumerate(below)])
-            weight_ih = weight_ih[:, columns]
-        pruned._get("weight_ih", suffix).copy_(weight_ih)
-        pruned._get("weight_hh", suffix).copy_(layer._get("weight_hh", suffix)[gates][:, index])
-        for name in ("bias_ih", "bias_hh") if layer.bias else ():
-            pruned._get(name, suffix).copy_(layer._get(name, suffix)[gates])
-        for name in layer.gate.names:
-            pruned._get(name, suffix).copy_(layer._get(name, suffix)[index])
+            w_ih = w_ih[:, columns]
+        new.w_ih.copy_(w_ih)
+        new.w_hh.copy_(old.w_hh[gates][:, index])
+        for ours, theirs in ((new.bias_ih, old.bias_ih), (new.bias_hh, old.bias_hh)):
+            if ours is not None and theirs is not None:
+                ours.copy_(theirs[gates])
+        for name, value in pruned.gate_values(suffix).items():
+            value.copy_(layer.gate_values(suffix)[name][index])
     pruned.kept = [index.cpu() for index in kept]
     return _same_mode(layer, pruned)
 

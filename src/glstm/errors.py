@@ -7,3 +7,7 @@ class UserError(ValueError):
 
 class DataError(UserError):
     """A data file is missing or not what it should be."""
+
+
+class ShapeError(ValueError, RuntimeError):
+    """A tensor has the wrong shape. torch raises RuntimeError here, Python's own word for it is ValueError: it is both."""

@@ -59,6 +59,12 @@ def apply_threshold(k: Tensor, threshold: float | Tensor) -> Tensor:
     return k if alone else torch.where(k <= threshold, 0, k)
 
 
+def check_threshold(value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"threshold must be at least 0 and below 1, not {value!r}")
+    return float(value)
+
+
 def _positive(value: Tensor) -> Tensor:
     """|value|, never below SMALLEST. The gradient is that of |value| even there, so a value at 0 can leave again."""
     magnitude = torch.where(value < 0, -value, value)

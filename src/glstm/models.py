@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
 from glstm.gated import GatedLSTM
-from glstm.passes import side_by_side
 
 
 class SequenceModel(nn.Module):
@@ -21,7 +21,7 @@ class SequenceModel(nn.Module):
 
     def forward(self, x: Tensor, times: Tensor | None = None) -> Tensor:
         _, (h_n, _) = self.layer(x, times=times, sequence=False)
-        return self.head(side_by_side(list(h_n[-self.layer.num_directions :])))
+        return self.head(h_n[-1] if self.layer.num_directions == 1 else torch.cat((h_n[-2], h_n[-1]), -1))
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `model.safetensors` and `config.json` into a folder, from which `from_pretrained` makes it again."""

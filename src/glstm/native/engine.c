@@ -305,21 +305,10 @@ int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *pl
   return failed;
 }
 
-/* 0 when all is well, 1 when memory is short, 2 when the gate's values are not those the table was made from. */
-int glstm_run_prepared(const Prepared *p, int threads, const float *x, const float *h0, const float *c0, float *h,
-                       float *h_n, float *c_n) {
-  Layer l = p->layer;
-  for (int i = 0; i < WATCHED; i++)
-    if (p->now[i] && memcmp(p->now[i], p->then[i], sizeof(float) * l.hidden)) return 2;
-  float *b = NULL;
-  if (p->b_ih) {
-    b = floats(4 * (size_t)l.hidden);
-    if (!b) return 1;
-    memcpy(b, p->b_ih, sizeof(float) * 4 * l.hidden);
-    add_into(b, p->b_hh, 4 * (size_t)l.hidden);
-  }
-  l.threads = threads, l.x = x, l.b = b, l.h0 = h0, l.c0 = c0, l.h = h, l.h_n = h_n, l.c_n = c_n;
-  int failed = p->schedule ? glstm_sparse_forward(&l, p->schedule) : glstm_dense_forward(&l);
-  free(b);
-  return failed;
+/* A layer in which everything is set but threads, x and h_n, so that several callers may share it. Without a schedule
+   everything is done. */
+int glstm_run_prepared(const Layer *prepared, const Schedule *schedule, int threads, const float *x, float *h_n) {
+  Layer l = *prepared;
+  l.threads = threads, l.x = x, l.h_n = h_n;
+  return schedule ? glstm_sparse_forward(&l, schedule) : glstm_dense_forward(&l);
 }

@@ -17,16 +17,6 @@ typedef struct {
   float *tape;                      /* what backward needs, at a multiple of 64 bytes; or NULL */
 } Layer;
 
-/* A layer in evaluation, with everything looked up that stays the same from call to call. The table k holds for the
-   gate values it was made from: `then` is a copy of these, `now` is where they live. */
-#define WATCHED 4
-typedef struct {
-  Layer layer;                      /* without x, states and outputs */
-  const void *schedule;             /* NULL: do everything */
-  const float *b_ih, *b_hh;         /* (4H), or NULL */
-  const float *now[WATCHED], *then[WATCHED]; /* (H), or NULL */
-} Prepared;
-
 typedef struct {
   const float *dh, *dh_n, *dc_n, *dc;   /* of the four outputs; dh and dc may be NULL */
   float *dx, *dw_ih, *dw_hh, *db, *dk;  /* dx may be NULL, and so may dh0 */

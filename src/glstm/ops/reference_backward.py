@@ -1,8 +1,11 @@
 """The reverse loop of `reference.forward`, as derived in README.md; one pass, all gradients."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from glstm.ops.contract import Inputs
 from glstm.ops.reference import forward
 
 # No slope depends on the gradient that arrives, so slopes are computed for many steps at once: few enough that
@@ -69,20 +72,43 @@ def _gate_gradient(k: Tensor, dk: Tensor) -> Tensor:
     return torch.where(k == 0, 0, dk.sum(1) if k.dim() == 2 else dk)
 
 
-def backward_by_autograd(gradients, inputs, candidate):
-    """The same gradients, themselves differentiable: the equations differentiated by autograd."""
-    x, w_ih, w_hh, b, k_c, k_h, h0, c0 = inputs
-    if w_hh.dim() == 3:
-        raise NotImplementedError("second derivatives are there for one model at a time, not along a model axis")
-    h, c, _ = forward(x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
-    h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
-    reached = [
-        (out, grad)
-        for out, grad in zip((h, h_n, c_n, c), gradients, strict=True)
-        if grad is not None and out.requires_grad
-    ]
-    wanted = [t for t in inputs if t is not None and t.requires_grad]
-    outs, grads = [out for out, _ in reached], [grad for _, grad in reached]
-    found = torch.autograd.grad(outs, wanted, grads, create_graph=True, allow_unused=True)
-    by_input = {id(t): grad for t, grad in zip(wanted, found, strict=True)}
-    return tuple(by_input.get(id(t)) for t in inputs)
+def gradients_by_equations(gradients: Sequence[Tensor | None], inputs: Inputs, candidate: str) -> tuple:
+    """The gradients of the inputs, themselves differentiable: torch differentiates the equations."""
+    present = [position for position, part in enumerate(inputs) if part is not None]
+
+    def equations(*values):
+        one = dict(zip(present, values, strict=True))
+        x, w_ih, w_hh, b, k, k_h, h0, c0 = (one.get(position) for position in range(8))
+        with torch.autocast(x.device.type, enabled=False):
+            h, c, _ = forward(x, w_ih, w_hh, b, k, k if k_h is None else k_h, h0, c0, candidate)
+        h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
+        return tuple(out for out, grad in zip((h, h_n, c_n, c), gradients, strict=True) if grad is not None)
+
+    run = equations
+    if inputs.w_hh.dim() == 3:
+        axes = tuple(None if position == 0 and inputs.x.dim() == 3 else 0 for position in present)
+        run = torch.vmap(equations, in_dims=axes)
+    _, pull_back = torch.func.vjp(run, *(inputs[position] for position in present))
+    found = dict(zip(present, pull_back(tuple(grad for grad in gradients if grad is not None)), strict=True))
+    return tuple(found.get(position) for position in range(8))
+
+
+def second_derivatives(
+    second: Sequence[Tensor | None], gradients: Sequence[Tensor | None], inputs: Inputs, candidate: str
+) -> tuple:
+    """What a loss of the inputs' gradients hands back to what these came from: the outputs' gradients, and the inputs.
+
+    `second`: the gradients of that loss with respect to the inputs' gradients.
+    """
+    everything = (*gradients, *inputs)
+    present = [position for position, part in enumerate(everything) if part is not None]
+
+    def first(*values):
+        one = dict(zip(present, values, strict=True))
+        full = [one.get(position) for position in range(12)]
+        found = gradients_by_equations(full[:4], Inputs(*full[4:]), candidate)  # pyright: ignore[reportArgumentType]
+        return tuple(part for part, reached in zip(found, second, strict=True) if reached is not None)
+
+    _, pull_back = torch.func.vjp(first, *(everything[position] for position in present))
+    found = dict(zip(present, pull_back(tuple(part for part in second if part is not None)), strict=True))
+    return tuple(found.get(position) for position in range(12))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from torch import nn
+from torch import Tensor, nn
 
 import glstm
 from glstm.gated import GatedLSTM
@@ -87,7 +87,7 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
     for depth, suffix in layer.places():
         index = graph.constant(depth, np.int64)
         h, c = (graph.add("Gather", name, index, axis=0) for name in ("h", "c"))
-        sums = graph.add("Add", _input_sums(graph, layer, suffix, x), _product(graph, layer, "weight_hh", suffix, h))
+        sums = graph.add("Add", _input_sums(graph, layer, suffix, x), _product(graph, layer.weights(suffix).w_hh, h))
         x, c = _cell(graph, layer, sums, _openness(graph, layer, suffix, times), h, c)
         states.append((x, c))
     front = graph.constant([0], np.int64)
@@ -109,7 +109,7 @@ def _scan(graph: _Graph, layer: GatedLSTM, suffix: str, x: str, times: str, zero
     sums, k = _input_sums(graph, layer, suffix, x), _openness(graph, layer, suffix, times)
     body = _Graph(f"in{suffix}_", graph)
     h, c, read, k_t = (body.prefix + name for name in ("h", "c", "read", "k"))
-    total = body.add("Add", read, _product(body, layer, "weight_hh", suffix, h))
+    total = body.add("Add", read, _product(body, layer.weights(suffix).w_hh, h))
     h_new, c_new = _cell(body, layer, total, k_t, h, c)
     outputs = [body.prefix + name for name in ("h_next", "c_next", "h_out")]
     for value, name in zip((h_new, c_new, h_new), outputs, strict=True):
@@ -127,15 +127,15 @@ def _scan(graph: _Graph, layer: GatedLSTM, suffix: str, x: str, times: str, zero
 
 def _input_sums(graph: _Graph, layer: GatedLSTM, suffix: str, x: str) -> str:
     """What the inputs and the biases add up to, for all steps at once."""
-    product = _product(graph, layer, "weight_ih", suffix, x)
-    if not layer.bias:
+    weights = layer.weights(suffix)
+    product = _product(graph, weights.w_ih, x)
+    if weights.bias_ih is None or weights.bias_hh is None:
         return product
-    bias = _array(layer._get("bias_ih", suffix)) + _array(layer._get("bias_hh", suffix))
-    return graph.add("Add", product, graph.constant(bias))
+    return graph.add("Add", product, graph.constant(_array(weights.bias_ih) + _array(weights.bias_hh)))
 
 
-def _product(graph: _Graph, layer: GatedLSTM, name: str, suffix: str, value: str) -> str:
-    return graph.add("MatMul", value, graph.constant(_array(layer._get(name, suffix)).T))
+def _product(graph: _Graph, weight: Tensor, value: str) -> str:
+    return graph.add("MatMul", value, graph.constant(_array(weight).T))
 
 
 def _cell(graph: _Graph, layer: GatedLSTM, sums: str, k: str, h: str, c: str) -> tuple[str, str]:
@@ -155,7 +155,7 @@ def _mix(graph: _Graph, k: str, new: str, old: str) -> str:
 
 def _openness(graph: _Graph, layer: GatedLSTM, suffix: str, times: str) -> str:
     """times (T, 1) -> k (T, H)"""
-    unit = {name: _array(layer._get(name, suffix))[None] for name in layer.gate.names}
+    unit = {name: _array(value)[None] for name, value in layer.gate_values(suffix).items()}
     match layer.gate:
         case Open():
             ones = graph.constant(np.ones((1, layer.hidden_size)))

@@ -16,7 +16,6 @@ from glstm.analysis import count_cached_ops, count_ops
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
 from glstm.models import DropConnect, SequenceModel
-from glstm.passes import table as openness_table
 
 Floats = NDArray[np.float32]
 
@@ -145,12 +144,10 @@ def _check_finite(model: nn.Module) -> None:
 @torch.no_grad()
 def _tables(layer: GatedLSTM, times: Tensor, threshold: float) -> list[Floats]:
     """k (T, H) of each layer in use; the layer itself, which others may be using, is only looked at."""
-    found = []
-    for _, suffix in layer.places():
-        w_hh = layer._get("weight_hh", suffix)
-        k = openness_table(layer.gate, times.to(w_hh.device), layer._gate_values(suffix), threshold, False, w_hh)
-        found.append(_floats(k.expand(-1, layer.hidden_size)))  # an open gate has one column for all units
-    return found
+    times = times.to(next(layer.parameters()).device)
+    return [
+        _floats(layer.openness_at(suffix, times, threshold=threshold, training=False)) for _, suffix in layer.places()
+    ]
 
 
 def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64]) -> LayerPlan:
@@ -189,10 +186,9 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
 
 
 def _weights(layer: GatedLSTM, suffix: str) -> tuple[Floats, Floats, Floats]:
-    w_ih, w_hh = (_floats(layer._get(name, suffix)) for name in ("weight_ih", "weight_hh"))
-    if not layer.bias:
-        return w_ih, w_hh, np.zeros(4 * layer.hidden_size, np.float32)
-    return w_ih, w_hh, _floats(layer._get("bias_ih", suffix) + layer._get("bias_hh", suffix))
+    weights = layer.weights(suffix)
+    bias = weights.w_hh.new_zeros(4 * layer.hidden_size) if weights.bias is None else weights.bias
+    return _floats(weights.w_ih), _floats(weights.w_hh), _floats(bias)
 
 
 def _head_plan(head: nn.Module, kept: NDArray[np.int64]) -> list[DensePlan]:

@@ -106,7 +106,7 @@ def dequantized(model: SequenceModel, plan: Plan, int8: Quantized) -> SequenceMo
     for (_, suffix), one, own in zip(layer.places(), plan.layers, int8.layers, strict=True):
         for gate in range(4):
             rows = one.kept + gate * layer.hidden_size
-            w_ih, w_hh = (layer._get(name, suffix).numpy() for name in ("weight_ih", "weight_hh"))
+            w_ih, w_hh = (weight.numpy() for weight in layer.weights(suffix)[:2])
             w_ih[np.ix_(rows, below)] = own.w_x[:, :, gate] * own.scale_x[:, gate, None]
             for unit, row in enumerate(rows):
                 columns = own.w_h[one.row[unit] : one.row[unit + 1], gate]

@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glstm.gates import check_threshold
 from glstm.models import SequenceModel
 from glstm.ops import gated_lstm
-from glstm.ops.prepared import Prepared
 from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, make_plan
+from glstm.runtime.prepared import Prepared
 from glstm.runtime.stream import Network, Stream
 from glstm.times import as_times, count_up
 
@@ -48,9 +49,7 @@ def deploy(
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
     if model.layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
-    threshold = model.layer.threshold if threshold is None else threshold
-    if not isinstance(threshold, int | float) or not 0 <= threshold < 1:
-        raise ValueError(f"threshold must be a number, at least 0 and below 1, not {threshold!r}")
+    threshold = model.layer.threshold if threshold is None else check_threshold(threshold)
     times = _times(steps)
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
     return Runtime(make_plan(model, times, threshold), at, model.layer.batch_first)
@@ -91,7 +90,7 @@ class Runtime:
         self.plan, self.reads, self.batch_first = plan, reads, batch_first
         self._network: Network | None = None
         self._known_shapes: set[torch.Size] = set()  # of x that were found right: the next such x is not asked again
-        self._layers = [Weights(layer) for layer in plan.layers]
+        self._layers = [DeployedLayer(layer) for layer in plan.layers]
         self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
 
     def __reduce__(self):
@@ -187,7 +186,7 @@ class Runtime:
         return h
 
 
-class Weights:
+class DeployedLayer:
     """One layer on the CPU engine, for whole sequences; its units in the plan's order."""
 
     def __init__(self, plan: LayerPlan):
@@ -200,8 +199,6 @@ class Weights:
         self.w_ih, self.w_hh = (_in_torchs_order(w) for w in (plan.w_x, w_hh))
         self.bias = torch.from_numpy(plan.bias.T.copy()).flatten()
         self.table = torch.from_numpy(plan.table)
-        # What is prepared adds two biases, as torch's layers have them.
-        self._tensors = [self.w_ih, self.w_hh, self.bias, torch.zeros_like(self.bias)]
         self._prepared: dict[torch.Size, Prepared] = {}
 
     def run(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,11 +216,11 @@ class Weights:
         """From the zero state, h (B, H) after the last step."""
         prepared = self._prepared.get(x.shape)
         if prepared is None:
-            if self.units == 0 or not Prepared.possible(x, self._tensors, 0):
+            if self.units == 0 or not Prepared.possible(x):
                 return self.run(x)[1]
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
-            prepared = Prepared(x.shape, self._tensors, [], self.table[: len(x)], self.candidate)
+            prepared = Prepared(x.shape, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], self.candidate)
             self._prepared[x.shape] = prepared
         return prepared.final_h(x)
 

@@ -5,15 +5,17 @@ parameters are views of their row. They run in groups. On CUDA one group holds a
 axis M. Elsewhere each network is a group of its own, without that axis: so it computes, to the bit, what it does alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import dropout, linear
 
+from glstm.gated import GatedLSTM
+from glstm.gates import Gate, apply_threshold
 from glstm.layers import gate_parameters, weight_parameters
 from glstm.models import DropConnect, SequenceModel
-from glstm.passes import run_layers, side_by_side, table
+from glstm.ops import gated_lstm
 from glstm.times import count_up
 from glstm.training import masks
 
@@ -90,7 +92,7 @@ class Gates:
             unit = {name: value.detach() for name, value in unit.items()}
         if values.dim() == 2:
             unit = {name: value.unsqueeze(-2) for name, value in unit.items()}  # (M, 1, H) meets times (T, 1)
-        return table(self.layer.gate, times, unit, self.threshold, training, w_hh)
+        return _table(self.layer.gate, times, unit, self.threshold, training, w_hh)
 
 
 class Group:
@@ -134,7 +136,7 @@ class Group:
         rows = self.layer.num_layers * self.layer.num_directions
         hidden = values["layer.weight_hh_l0"]
         zeros = hidden.new_zeros(rows, *self.axis, x.shape[-2], self.layer.hidden_size)
-        _, (h_n, _) = run_layers(
+        _, (h_n, _) = _run_layers(
             self.layer,
             lambda name, suffix: values[f"layer.{name}{suffix}"],
             tables.__getitem__,
@@ -143,7 +145,7 @@ class Group:
             zeros,
             sequence=False,
         )
-        y = side_by_side(list(h_n[-self.layer.num_directions :]))
+        y = _side_by_side(list(h_n[-self.layer.num_directions :]))
         key = masks.keys(self.seeds, step) if step is not None and self.numbers else None
         for name, part in self.head.items():
             if isinstance(part, nn.ReLU):
@@ -193,3 +195,64 @@ def _parts_of(head: nn.Module) -> dict[str, nn.Module]:
         if not isinstance(part, nn.Linear | nn.ReLU):
             raise TypeError(f"a head is made of linear layers and ReLUs, not of {type(part).__name__}")
     return parts
+
+
+def _table(
+    gate: Gate, times: Tensor, unit: Mapping[str, Tensor], threshold: float | Tensor, training: bool, w_hh: Tensor
+) -> Tensor:
+    """k of one layer and direction, thresholded: (T, H), or (T, B, H) with times per sample.
+
+    With a model axis the gate's values are (M, 1, H), the threshold is a number or (M, 1, 1), and k is (M, T, H).
+    """
+    k = apply_threshold(gate.openness(times, unit, training), threshold)
+    return k.expand(*w_hh.shape[:-2], *times.shape, w_hh.shape[-1]).to(w_hh.dtype)
+
+
+def _run_layers(
+    layer: GatedLSTM,
+    value: Callable[[str, str], Tensor],
+    openness: Callable[[str], Tensor],
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    sequence: bool,
+) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
+    """All layers and directions over x (T, B, D).
+
+    `layer` says what there is; `value(name, suffix)` and `openness(suffix)` bring the numbers.
+    """
+    finals = []
+    outputs: list[Tensor] = []
+    for row, (depth, suffix) in enumerate(layer.places()):
+        if outputs and row % layer.num_directions == 0:
+            x = _side_by_side(outputs)
+            x = dropout(x, layer.dropout, layer.training) if layer.dropout else x
+            outputs = []
+        k, w_hh = openness(suffix), value("weight_hh", suffix)
+        backwards = suffix.endswith("_reverse")
+        result = gated_lstm(
+            x.flip(-3) if backwards else x,
+            value("weight_ih", suffix),
+            w_hh,
+            value("bias_ih", suffix) + value("bias_hh", suffix) if layer.bias else None,
+            k.flip(w_hh.dim() - 2) if backwards else k,  # each step keeps the time of its input
+            h0[row],
+            c0[row],
+            candidate=layer.candidate,
+            sequence=sequence or depth < layer.num_layers - 1,
+            backend=layer.backend,
+            segment=layer.segment,
+        )
+        finals.append(result)
+        if result.h is not None:
+            outputs.append(result.h.flip(-3) if backwards else result.h)
+    if len(finals) == 1:
+        state = finals[0].h_n.unsqueeze(0), finals[0].c_n.unsqueeze(0)
+    else:
+        state = torch.stack([one.h_n for one in finals]), torch.stack([one.c_n for one in finals])
+    return (_side_by_side(outputs) if sequence else None), state
+
+
+def _side_by_side(outputs: list[Tensor]) -> Tensor:
+    """What the directions of one layer, or their last states, say: (..., directions x H)."""
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
