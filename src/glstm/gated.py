@@ -4,7 +4,7 @@ Shapes: T steps, B samples, D inputs, H units.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -22,6 +22,7 @@ from glstm.times import as_times, count_up
 from glstm.weights import LSTMWeights
 
 State = tuple[Tensor, Tensor]
+Rows = Sequence[Tensor] | Tensor  # one for each layer and direction
 Times = Tensor | range  # (T,), or (T, B) with times per sample; a range where they only count steps
 
 LARGEST_TABLE = 2**24  # numbers in a table of openness that is made at once in evaluation
@@ -174,7 +175,7 @@ class GatedLSTM(LSTMWeights):
         t = t[:, order] if t.dim() == 2 and order is not None else t
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
-            h, c = h[:, order], c[:, order]
+            h, c = [row[order] for row in h], [row[order] for row in c]
         equally_long = bool((lengths == steps).all())
         output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, self._alone(x))
         if back is not None:
@@ -187,13 +188,15 @@ class GatedLSTM(LSTMWeights):
     def _check_input(self, input: Tensor, times) -> None:
         if isinstance(times, PackedSequence):
             raise ValueError("times is a PackedSequence but the input is not: pack both or neither")
-        if isinstance(input, fx.Proxy):
-            raise TypeError(
-                "torch.fx.symbolic_trace cannot go through this layer, whose checks need the input's shape: use "
-                "torch.export, or a tracer for which glstm's layers are leaf modules"
-            )
         if not isinstance(input, Tensor):
+            if isinstance(input, fx.Proxy):
+                raise TypeError(
+                    "torch.fx.symbolic_trace cannot go through this layer, whose checks need the input's shape: use "
+                    "torch.export, or a tracer for which glstm's layers are leaf modules"
+                )
             raise TypeError(f"the input must be a tensor or a PackedSequence, not {type(input).__name__}")
+        if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+            return  # a tracer takes every question about a shape for a tensor's
         if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
             layout = "(B, T, D)" if self.batch_first else "(T, B, D)"
             raise ShapeError(
@@ -206,10 +209,11 @@ class GatedLSTM(LSTMWeights):
         recorded = self.training or torch.is_grad_enabled() or self._recorded is not None
         return not recorded and not transforming() and not watched((x,))
 
-    def _initial_state(self, hx: State | None, x: Tensor, batched: bool) -> State:
+    def _initial_state(self, hx: State | None, x: Tensor, batched: bool) -> tuple[Rows, Rows]:
+        """h and c before the first step, (B, H) for each layer and direction."""
         rows = self.num_layers * self.num_directions
         if hx is None:
-            zeros = x.new_zeros(rows, x.shape[1], self.hidden_size, dtype=self.weight_hh_l0.dtype)
+            zeros = [x.new_zeros(x.shape[1], self.hidden_size, dtype=self.weights("_l0").w_hh.dtype)] * rows
             return zeros, zeros
         expected = (rows, x.shape[1], self.hidden_size) if batched else (rows, self.hidden_size)
         if not isinstance(hx, tuple | list) or len(hx) != 2:
@@ -220,29 +224,26 @@ class GatedLSTM(LSTMWeights):
             if state.shape != expected:
                 raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(state.shape)}")
         h, c = hx
-        return (h, c) if batched else (h.unsqueeze(1), c.unsqueeze(1))
+        return (h.unbind(), c.unbind()) if batched else (h.unsqueeze(1).unbind(), c.unsqueeze(1).unbind())
 
     def _run(
-        self, x: Tensor, h: Tensor, c: Tensor, times: Times, valid: Tensor | None, sequence: bool, alone: bool
+        self, x: Tensor, h: Rows, c: Rows, times: Times, valid: Tensor | None, sequence: bool, alone: bool
     ) -> tuple[Tensor | None, State]:
         """Through all layers; in evaluation piece by piece, where a table of openness would be very large."""
-        if not alone or self.bidirectional:
-            return self._run_layers(x, h, c, times, valid, sequence, alone)
         per_step = self.hidden_size * (times.shape[1] if isinstance(times, Tensor) and times.dim() == 2 else 1)
-        steps = max(1, LARGEST_TABLE // max(1, per_step))
-        if len(x) <= steps:
+        if not alone or self.bidirectional or x.shape[0] * per_step <= LARGEST_TABLE:
             return self._run_layers(x, h, c, times, valid, sequence, alone)
-        outputs = []
-        for piece in (slice(start, start + steps) for start in range(0, len(x), steps)):
+        steps, outputs = max(1, LARGEST_TABLE // per_step), []
+        for piece in (slice(start, start + steps) for start in range(0, x.shape[0], steps)):
             own = None if valid is None else valid[piece]
             output, (h, c) = self._run_layers(x[piece], h, c, times[piece], own, sequence, alone)
             outputs.append(output)
         return (torch.cat(outputs) if sequence else None), (h, c)
 
     def _run_layers(
-        self, x: Tensor, h0: Tensor, c0: Tensor, times: Times, valid: Tensor | None, sequence: bool, alone: bool
+        self, x: Tensor, h0: Rows, c0: Rows, times: Times, valid: Tensor | None, sequence: bool, alone: bool
     ) -> tuple[Tensor | None, State]:
-        """All layers and directions over x (T, B, D), from the states (layers x directions, B, H)."""
+        """All layers and directions over x (T, B, D), each from its own state."""
         finals = []
         outputs: list[Tensor] = []
         for row, (depth, suffix) in enumerate(self.places()):
@@ -257,7 +258,7 @@ class GatedLSTM(LSTMWeights):
                 weights.w_ih,
                 weights.w_hh,
                 weights.bias,
-                self._table(suffix, times, valid, backwards, alone and x.is_cpu),
+                self._table(suffix, times, valid, weights.w_hh, alone and x.is_cpu),
                 h0[row],
                 c0[row],
                 candidate=self.candidate,
@@ -274,21 +275,21 @@ class GatedLSTM(LSTMWeights):
             state = torch.stack([one.h_n for one in finals]), torch.stack([one.c_n for one in finals])
         return (_side_by_side(outputs) if sequence else None), state
 
-    def _table(self, suffix: str, times: Times, valid: Tensor | None, backwards: bool, keep: bool) -> Tensor:
+    def _table(self, suffix: str, times: Times, valid: Tensor | None, w_hh: Tensor, keep: bool) -> Tensor:
         """k for the operator, which reads a sequence backwards with its times; kept for the next call if `keep`."""
         if keep and valid is None:
             counted = isinstance(times, range)
-            key = (self.gate, self.threshold, self.weights(suffix).w_hh.dtype, times if counted else None)
+            key = (self.gate, self.threshold, w_hh.dtype, times if counted else None)
             sources = [*self.gate_values(suffix).values(), *(() if counted else (times,))]
-            return self._tables.get(suffix, key, sources, lambda: self._table(suffix, times, None, backwards, False))
+            return self._tables.get(suffix, key, sources, lambda: self._table(suffix, times, None, w_hh, False))
         if isinstance(times, range):
-            times = count_up(times, self.weights(suffix).w_hh.device)
+            times = count_up(times, w_hh.device)
         k = self.openness_at(suffix, times)
         if valid is not None:
             k = torch.where(valid.unsqueeze(-1), k if k.dim() == 3 else k.unsqueeze(1), 0)
         if self._recorded is not None:
             self._recorded.append(k)
-        return k.flip(0) if backwards else k
+        return k.flip(0) if suffix.endswith("_reverse") else k
 
     def __prepare_scriptable__(self):
         raise TypeError(

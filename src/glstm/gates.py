@@ -45,7 +45,7 @@ def draw(values: Values, hidden_size: int, name: str) -> Tensor:
         drawn = torch.empty(hidden_size, dtype=torch.float64, device="cpu").uniform_(float(values[0]), float(values[1]))
     else:
         drawn = torch.full((hidden_size,), float(values), dtype=torch.float64, device="cpu")
-    if not drawn.isfinite().all():
+    if type(drawn) is Tensor and not drawn.isfinite().all():  # a fake tensor has no values to ask
         raise ValueError(f"{name} must be finite, not {values!r}")
     return drawn
 
@@ -146,7 +146,7 @@ class Clockwork(Gate):
             modules = torch.arange(hidden_size, device="cpu") * len(period) // hidden_size
             period = torch.tensor(period, dtype=torch.float64, device="cpu")[modules]
         drawn = draw(period, hidden_size, name)
-        if not (drawn > 0).all():
+        if type(drawn) is Tensor and not (drawn > 0).all():
             raise ValueError(f"every clock period must be above 0, but got {drawn.min().item():g}")
         return drawn
 

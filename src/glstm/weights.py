@@ -1,7 +1,7 @@
 """What a gated LSTM owns: weights under `torch.nn.LSTM`'s names and in its order, and the gate's values beside them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -77,32 +77,34 @@ class LSTMWeights(nn.Module):
                 yield depth, f"_l{depth}_reverse"
 
     def weights(self, suffix: str) -> Weights:
-        w_ih, w_hh = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
+        w_ih, w_hh = self._named("weight_ih" + suffix), self._named("weight_hh" + suffix)
         if not self.bias:
             return Weights(w_ih, w_hh, None, None)
-        return Weights(w_ih, w_hh, getattr(self, f"bias_ih{suffix}"), getattr(self, f"bias_hh{suffix}"))
+        return Weights(w_ih, w_hh, self._named("bias_ih" + suffix), self._named("bias_hh" + suffix))
 
     def gate_values(self, suffix: str) -> dict[str, Tensor]:
         """The gate's values by name, (H) each."""
-        return {name: getattr(self, f"{name}{suffix}") for name in self.gate.names}
+        return {name: self._named(name + suffix) for name in self.gate.names}
+
+    def _named(self, name: str) -> Tensor:
+        # Most are found here, past nn.Module's longer search; one that is reparametrised or a buffer is not.
+        parameter = self._parameters.get(name)
+        return getattr(self, name) if parameter is None else parameter
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """As in `torch.nn.LSTM`: the weights of each layer and direction."""
-        return [[getattr(self, name) for name in self._names(suffix)] for _, suffix in self.places()]
+        return [[part for part in self.weights(suffix) if part is not None] for _, suffix in self.places()]
 
     @property
     def _flat_weights_names(self) -> list[str]:
-        return [name for _, suffix in self.places() for name in self._names(suffix)]
+        kinds = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
+        return [kind + suffix for _, suffix in self.places() for kind in kinds]
 
     @property
     def _flat_weights(self) -> list[Tensor]:
         """torch's own tools for pruning and normalising weights look here."""
         return [weight for weights in self.all_weights for weight in weights]
-
-    def _names(self, suffix: str) -> list[str]:
-        kinds = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if self.bias else ()))
-        return [f"{kind}{suffix}" for kind in kinds]
 
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
@@ -141,16 +143,12 @@ class LSTMWeights(nn.Module):
                 if isinstance(value, nn.Parameter):
                     yield value
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ) -> None:
-        before = len(missing_keys)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-        gates = {f"{prefix}{name}{suffix}" for _, suffix in self.places() for name in self.gate.names}
-        if strict and gates and set(missing_keys[before:]) == gates:
-            error_msgs.append(
-                f"these are the weights of an LSTM without gates, and have no {' and '.join(self.gate.names)}: make the "
-                "layer with glstm.from_lstm, or load with strict=False to leave its gates as they are."
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False):
+        missing = {name for name in self.state_dict() if name not in state_dict}
+        gates = {name + suffix for _, suffix in self.places() for name in self.gate.names}
+        if strict and gates and missing == gates:
+            raise RuntimeError(
+                f"these are weights of an LSTM without gates, so {' and '.join(self.gate.names)} are missing: make the "
+                "layer with glstm.from_lstm, or load with strict=False to leave its gates as they are"
             )
+        return super().load_state_dict(state_dict, strict, assign)

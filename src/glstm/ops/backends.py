@@ -16,7 +16,9 @@ NAMES = ("auto", *BACKENDS)
 def choose(name: str, x: Tensor, k_h: Tensor | None) -> Backend:
     """The quickest backend there is for these tensors, or the one asked for."""
     if name == "auto":
-        return next(backend for backend in BACKENDS.values() if backend.usable(x, k_h))
+        for backend in BACKENDS.values():
+            if backend.usable(x, k_h):
+                return backend
     backend = BACKENDS[name]
     if not backend.usable(x, k_h):
         two = " with two tables" if k_h is not None else ""

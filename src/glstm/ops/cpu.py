@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -162,14 +163,6 @@ def _pointer(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _layer(x, w_ih, w_hh, b, k, h0, c0, outputs, tape, candidate, threads: int) -> Layer:
-    steps, batch, inputs = x.shape
-    return Layer(
-        steps, batch, inputs, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, 0,
-        *map(_pointer, (x, w_ih, w_hh, b, k, h0, c0)), *map(_pointer, outputs), _pointer(tape),
-    )  # fmt: skip
-
-
 def everything(steps: int, batch: int, hidden: int) -> Tensor:
     """Room for what every unit has at every step."""
     floats = steps * batch * hidden
@@ -181,16 +174,19 @@ def everything(steps: int, batch: int, hidden: int) -> Tensor:
 def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
     library = engine()
     assert library is not None
-    steps, batch, _ = inputs.x.shape
-    hidden = inputs.w_hh.shape[1]
-    threads = torch.get_num_threads()
     x, w_ih, w_hh, b, k, _, h0, c0 = map(_plain, inputs)
+    steps, batch, width = x.shape
+    hidden, threads = w_hh.shape[1], torch.get_num_threads()
     schedule = _schedule_for(x, k, cells, taped, threads)
     h = everything(steps, batch, hidden) if sequence else None
     c = everything(steps, batch, hidden) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = memory.borrow(tape_size(steps, batch, hidden)) if taped else None
-    layer = _layer(x, w_ih, w_hh, b, k, h0, c0, (h, h_n, c_n, c), tape, candidate, threads)
+    layer = Layer(
+        steps, batch, width, hidden, candidate == "sigmoid", k.dim() == 3, threads, 0,
+        x.data_ptr(), w_ih.data_ptr(), w_hh.data_ptr(), _pointer(b), k.data_ptr(), h0.data_ptr(), c0.data_ptr(),
+        _pointer(h), h_n.data_ptr(), c_n.data_ptr(), _pointer(c), _pointer(tape),
+    )  # fmt: skip
     if schedule is not None and tape is not None and not _fits(library, layer, schedule, tape):
         schedule = None
     failed = (
@@ -209,7 +205,12 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     x, w_ih, w_hh, _, k, _, h0, _ = map(_plain, inputs)
     dh, dh_n, dc_n, dc = map(_plain, gradients)
     dh_n, dc_n = (torch.zeros_like(h0) if part is None else part for part in (dh_n, dc_n))
-    layer = _layer(x, w_ih, w_hh, None, k, h0, None, (None,) * 4, _plain(tape), candidate, threads)
+    tape = _plain(tape)
+    layer = Layer(
+        *x.shape, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads,
+        x=x.data_ptr(), w_ih=w_ih.data_ptr(), w_hh=w_hh.data_ptr(), k=k.data_ptr(), h0=h0.data_ptr(),
+        tape=tape.data_ptr(),
+    )  # fmt: skip
     dx, dh0 = torch.empty_like(x) if need_x else None, torch.empty_like(h0) if need_h0 else None
     dw_ih, dw_hh, dk, dc0 = map(torch.empty_like, (w_ih, w_hh, k, h0))
     db = x.new_empty(w_hh.shape[0])
@@ -223,8 +224,8 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     return dx, dw_ih, dw_hh, None if inputs.b is None else db, dk, None, dh0, dc0
 
 
-def _plain(tensor: Tensor | None) -> Tensor | None:
-    """Its numbers one after the other in memory, with their own sign."""
+def _plain(tensor: Any) -> Any:
+    """A tensor with its numbers one after the other in memory, and with their own sign; or None."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
     return tensor.resolve_neg().contiguous()

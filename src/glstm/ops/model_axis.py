@@ -30,7 +30,9 @@ class Result(NamedTuple):
 def forward(backend: Backend, inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Result:
     if inputs.w_hh.dim() == 2 or backend.SIDE_BY_SIDE:
         h, h_n, c_n, c, tape, how, schedule = backend.forward(inputs, candidate, sequence, cells, taped)
-        return Result(h, h_n, c_n, c, Record((how,), (schedule,)), () if tape is None else (tape,))
+        if tape is None:
+            return Result(h, h_n, c_n, c, None, ())
+        return Result(h, h_n, c_n, c, Record((how,), (schedule,)), (tape,))
     each = [backend.forward(one, candidate, sequence, cells, taped) for one in split(inputs)]
     h, h_n, c_n, c = (_stack(parts) for parts in zip(*(made[:4] for made in each)))
     assert h_n is not None
@@ -46,7 +48,7 @@ def backward(
     if inputs.w_hh.dim() == 2 or backend.SIDE_BY_SIDE:
         (tape,), (how,), (schedule,) = tapes, record.how, record.schedules
         return backend.backward(gradients, inputs, tape, how, schedule, candidate, need_x, need_h0)
-    arrived = zip(*(_unbind(part, len(tapes)) for part in gradients))
+    arrived = zip(*(unbind(part, len(tapes)) for part in gradients))
     each = [
         backend.backward(own, one, tape, how, schedule, candidate, need_x, need_h0)
         for own, one, tape, how, schedule in zip(arrived, split(inputs), tapes, record.how, record.schedules)
@@ -62,10 +64,10 @@ def split(inputs: Inputs) -> list[Inputs]:
     x, *own = inputs
     models = len(inputs.w_hh)
     xs = [x] * models if x.dim() == 3 else x.unbind()
-    return [Inputs(*each) for each in zip(xs, *(_unbind(part, models) for part in own))]
+    return [Inputs(*each) for each in zip(xs, *(unbind(part, models) for part in own))]
 
 
-def _unbind(part: Tensor | None, models: int):
+def unbind(part: Tensor | None, models: int):
     return [None] * models if part is None else part.unbind()
 
 

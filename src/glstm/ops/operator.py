@@ -20,6 +20,9 @@ from glstm.ops.segments import in_segments
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+PLAIN = {Tensor, Parameter, type(None)}
+
+
 class Output(NamedTuple):
     h: Tensor | None  # after every step (T, B, H); None with sequence=False
     h_n: Tensor  # after the last step (B, H)
@@ -58,17 +61,18 @@ def gated_lstm(
     if autocasting(x.device):
         # The recurrence compounds rounding: it runs in the precision of its weights, whatever that of the others is.
         inputs = Inputs(*(None if part is None else part.to(w_hh.dtype) for part in inputs))  # pyright: ignore[reportArgumentType]
-    _check(inputs, candidate, backend, segment)
-    chosen = choose(backend, inputs.x, k_h)
+    if not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        _check(inputs, candidate, backend, segment)  # a tracer would take every question about a shape for a tensor's
     segment = segment if segment and segment < x.shape[-3] else None
     if watched(inputs):
         return _registered(inputs, candidate, sequence, cells, backend, segment or 0)
-    h, h_n, c_n, c, _, _ = run(in_segments(chosen, segment), inputs, candidate, sequence, cells)
+    h, h_n, c_n, c, _, _ = run(in_segments(choose(backend, inputs.x, k_h), segment), inputs, candidate, sequence, cells)
     return Output(h, h_n, c_n, c)
 
 
 def autocasting(device: torch.device) -> bool:
-    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    # Without the first condition torch would refuse to say of a meta tensor, which knows no autocast.
+    return torch._C._is_any_autocast_enabled() and device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def watched(tensors) -> bool:
@@ -77,7 +81,7 @@ def watched(tensors) -> bool:
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
         or torch._C._len_torch_dispatch_stack() > 0
-        or any(type(part) is not Tensor and type(part) is not Parameter and part is not None for part in tensors)
+        or not PLAIN.issuperset(map(type, tensors))
         or tensors[0].is_meta
     )
 
@@ -86,11 +90,14 @@ def _registered(inputs: Inputs, candidate: str, sequence: bool, cells: bool, bac
     if inputs.w_hh.dim() == 3 and inputs.x.device.type != "cuda":
         each = [_registered(one, candidate, sequence, cells, backend, segment) for one in model_axis.split(inputs)]
         return Output(*(None if parts[0] is None else torch.stack(parts) for parts in zip(*each)))
-    # An exported model is for inference. (Inside torch.compile, torch 2.11 says that it is exporting, too.)
+    # An exported model is for inference. (Inside torch.compile, torch 2.11 says that it is exporting, too.) So is most
+    # often a traced one; and torch traces twice, with gradients and without, and compares.
     exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+    tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
     wanted = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
+    taped = wanted and not exporting and not tracing
     h, h_n, c_n, c, _, _ = registered.forward(
-        *inputs, candidate, sequence, cells, wanted and not exporting, backend, segment
+        *inputs, candidate, sequence, cells, taped, backend, segment
     )  # fmt: skip
     return Output(h if sequence else None, h_n, c_n, c if cells else None)
 
@@ -104,12 +111,13 @@ def _check(inputs: Inputs, candidate: str, backend: str, segment: int | None) ->
         )
     steps, batch, width = x.shape[-3:]
     hidden = w_hh.shape[-1]
+    rows, state = (*models, 4 * hidden), (*models, batch, hidden)
     for name, tensor, shape in (
-        ("w_ih", w_ih, (*models, 4 * hidden, width)),
-        ("w_hh", w_hh, (*models, 4 * hidden, hidden)),
-        ("b", b, (*models, 4 * hidden)),
-        ("h0", h0, (*models, batch, hidden)),
-        ("c0", c0, (*models, batch, hidden)),
+        ("w_ih", w_ih, (*rows, width)),
+        ("w_hh", w_hh, (*rows, hidden)),
+        ("b", b, rows),
+        ("h0", h0, state),
+        ("c0", c0, state),
     ):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"{name} must have shape {shape} here, but has {tuple(tensor.shape)}")
@@ -122,10 +130,10 @@ def _check(inputs: Inputs, candidate: str, backend: str, segment: int | None) ->
     dtype, device = x.dtype, x.device
     if dtype not in DTYPES:
         raise TypeError(f"gated_lstm computes in float16, bfloat16, float32 or float64, not in {dtype}")
-    for name, tensor in zip(Inputs._fields, inputs):
-        if tensor is not None and (tensor.dtype != dtype or tensor.device != device):
+    for position, tensor in enumerate(inputs):
+        if tensor is not None and (tensor.dtype is not dtype or tensor.device != device):
             raise TypeError(
-                f"{name} is {tensor.dtype} on {tensor.device} but x is {dtype} on {device}: "
+                f"{Inputs._fields[position]} is {tensor.dtype} on {tensor.device} but x is {dtype} on {device}: "
                 "all tensors must share one dtype and device"
             )
     if candidate not in CANDIDATES:

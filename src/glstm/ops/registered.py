@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glstm.ops.backends import BACKENDS, choose
 from glstm.ops.contract import Backend, Inputs
-from glstm.ops.model_axis import Record
+from glstm.ops.model_axis import Record, split, unbind
 from glstm.ops.reference_backward import gradients_by_equations
 from glstm.ops.segments import Segmented, in_segments
 
@@ -103,7 +103,7 @@ def _backend(name: str, x: Tensor, k_h: Tensor | None, segment: int) -> Backend:
 
 
 def _remember(ctx, inputs, output) -> None:
-    *tensors, ctx.candidate, ctx.sequence, ctx.cells, _, ctx.backend, ctx.segment = inputs
+    *tensors, ctx.candidate, ctx.sequence, ctx.cells, ctx.taped, ctx.backend, ctx.segment = inputs
     ctx.save_for_backward(*tensors, *output[4:])
     ctx.set_materialize_grads(False)
 
@@ -115,6 +115,9 @@ def _differentiate(ctx, dh, dh_n, dc_n, dc, *_):
     if torch.is_grad_enabled():  # create_graph=True: somebody will differentiate these gradients again
         found = gradients_by_equations(gradients, Inputs(*tensors), ctx.candidate)
     else:
+        if not ctx.taped:  # by a traced model: what backward needs is made now
+            options = (ctx.candidate, False, ctx.cells, True, ctx.backend, ctx.segment)
+            *_, tape, how = forward(*tensors, *options)
         found = backward(
             *gradients, *tensors, tape, how, ctx.candidate, need_x, need_h0, ctx.backend, ctx.segment
         )  # fmt: skip
@@ -126,15 +129,20 @@ forward.register_autograd(_differentiate, setup_context=_remember)
 
 def backward_of(backend: Backend, record: Record, candidate: str, need_x: bool, need_h0: bool, *tensors):
     """The gradients by way of the operator: torch then calls it once for each gradient of a batch that arrives."""
-    given, tapes = tensors[:12], tensors[12:]
-    segment = 0
+    given, tapes, segment = tensors[:12], tensors[12:], 0
     if isinstance(backend, Segmented):
         backend, segment = backend.backend, backend.segment
     name = next(name for name, one in BACKENDS.items() if one is backend)
-    if len(tapes) > 1:
-        raise NotImplementedError("batched gradients are there for one model at a time, not along a model axis")
-    how = given[4].new_tensor(record.how[0], dtype=torch.int64)
-    found = backward(*given, *tapes, how, candidate, need_x, need_h0, name, segment)
+    options = (candidate, need_x, need_h0, name, segment)
+    how = [given[4].new_tensor(one, dtype=torch.int64) for one in record.how]
+    if len(tapes) == 1:
+        found = backward(*given, tapes[0], how[0], *options)
+    else:
+        arrived = zip(*(unbind(part, len(tapes)) for part in given[:4]))
+        models = zip(arrived, split(Inputs(*given[4:])), tapes, how, strict=True)
+        each = [backward(*own, *inputs, tape, one, *options) for own, inputs, tape, one in models]
+        dx, *others = (torch.stack(parts) for parts in zip(*each))
+        found = (dx.sum(0) if given[4].dim() == 3 else dx, *others)
     return _present(found, given[4:], need_x, need_h0)
 
 

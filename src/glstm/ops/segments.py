@@ -38,6 +38,8 @@ class Segmented:
         return x.new_empty(between, 2, *w_hh.shape[:-2], x.shape[-2], w_hh.shape[-1])
 
     def forward(self, inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
+        if not taped:  # then nothing is kept anyway
+            return self.backend.forward(inputs, candidate, sequence, cells, False)
         axis = inputs.w_hh.dim() - 2
         state, before = (inputs.h0, inputs.c0), []
         all_h, all_c = [], []
@@ -48,9 +50,7 @@ class Segmented:
             all_h.append(made.h)
             all_c.append(made.c)
         h, c = (torch.cat(parts, axis) if asked else None for parts, asked in ((all_h, sequence), (all_c, cells)))
-        tape = None
-        if taped:
-            tape = torch.stack(before[:-1]) if len(before) > 1 else self.empty_tape(inputs.x, inputs.w_hh)
+        tape = torch.stack(before[:-1]) if len(before) > 1 else self.empty_tape(inputs.x, inputs.w_hh)
         return Made(h, *state, c, tape)
 
     def backward(self, gradients, inputs: Inputs, tape, how, schedule, candidate: str, need_x: bool, need_h0: bool):
