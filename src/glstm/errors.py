@@ -10,4 +10,4 @@ class DataError(UserError):
 
 
 class ShapeError(ValueError, RuntimeError):
-    """A tensor has the wrong shape. torch raises RuntimeError here, Python's own word for it is ValueError: it is both."""
+    """A tensor has the wrong shape: a RuntimeError, as in torch, and a ValueError, as elsewhere in Python."""

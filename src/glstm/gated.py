@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from glstm.errors import ShapeError
 from glstm.gates import Gate, apply_threshold, check_threshold
-from glstm.ops import BACKEND_NAMES, CANDIDATES, gated_lstm
+from glstm.ops import CANDIDATES, gated_lstm
+from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
@@ -139,7 +140,9 @@ class GatedLSTM(LSTMWeights):
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx, times, sequence)
-        self._check_input(input, times)
+        if isinstance(times, PackedSequence):
+            raise ValueError("times is a PackedSequence but the input is not: pack both or neither")
+        self._check_input(input)
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         if batched and self.batch_first:
@@ -185,9 +188,7 @@ class GatedLSTM(LSTMWeights):
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), (h, c)
 
-    def _check_input(self, input: Tensor, times) -> None:
-        if isinstance(times, PackedSequence):
-            raise ValueError("times is a PackedSequence but the input is not: pack both or neither")
+    def _check_input(self, input: Tensor) -> None:
         if not isinstance(input, Tensor):
             if isinstance(input, fx.Proxy):
                 raise TypeError(
@@ -236,9 +237,10 @@ class GatedLSTM(LSTMWeights):
         steps, outputs = max(1, LARGEST_TABLE // per_step), []
         for piece in (slice(start, start + steps) for start in range(0, x.shape[0], steps)):
             own = None if valid is None else valid[piece]
-            output, (h, c) = self._run_layers(x[piece], h, c, times[piece], own, sequence, alone)
+            output, state = self._run_layers(x[piece], h, c, times[piece], own, sequence, alone)
             outputs.append(output)
-        return (torch.cat(outputs) if sequence else None), (h, c)
+            h, c = state
+        return (torch.cat(outputs) if sequence else None), state
 
     def _run_layers(
         self, x: Tensor, h0: Rows, c0: Rows, times: Times, valid: Tensor | None, sequence: bool, alone: bool

@@ -1,7 +1,6 @@
 """The operator `gated_lstm` and its backends; `README.md` has its equations, `operator.py` is where to begin."""
 
 from glstm.ops.backends import BACKENDS as BACKENDS
-from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import Output as Output
 from glstm.ops.operator import gated_lstm as gated_lstm
 from glstm.ops.reference import CANDIDATES as CANDIDATES

@@ -47,10 +47,11 @@ def lower(part: Tensor | None, size: int, models: int) -> Tensor | None:
 
 def into_samples(inputs: Inputs, dims: Dims, size: int) -> Inputs:
     """Where all share their weights: (..., B, H) becomes (..., size x B, H)."""
-    x, w_ih, w_hh, b, *_ = inputs
-    tables = (_table(inputs, dims, position, size) for position in (4, 5))
-    x, h0, c0 = (_join(in_front(inputs[position], dims[position], size)) for position in (0, 6, 7))
-    return Inputs(x, w_ih, w_hh, b, *tables, h0, c0)  # pyright: ignore[reportArgumentType]
+    x, _, _, _, k, k_h, h0, c0 = inputs
+    k, k_h = _table(k, dims[4], inputs, dims, size), _table(k_h, dims[5], inputs, dims, size)
+    x, h0, c0 = (_join(in_front(part, dims[at], size)) for part, at in ((x, 0), (h0, 6), (c0, 7)))
+    assert k is not None
+    return inputs._replace(x=x, k=k, k_h=k_h, h0=h0, c0=c0)
 
 
 def out_of_samples(part: Tensor | None, size: int) -> Tensor | None:
@@ -58,9 +59,8 @@ def out_of_samples(part: Tensor | None, size: int) -> Tensor | None:
     return None if part is None else part.unflatten(-2, (size, part.shape[-2] // size)).movedim(-3, 0)
 
 
-def _table(inputs: Inputs, dims: Dims, position: int, size: int) -> Tensor | None:
+def _table(table: Tensor | None, dim: int | None, inputs: Inputs, dims: Dims, size: int) -> Tensor | None:
     """One table for all samples stays that; otherwise every sample of every element has its own."""
-    table, dim = inputs[position], dims[position]
     if table is None:
         return None
     for_all = table.dim() - (dim is not None) == inputs.w_hh.dim()

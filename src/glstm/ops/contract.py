@@ -32,8 +32,15 @@ class Made(NamedTuple):
 
 
 class Backend(Protocol):
-    SIDE_BY_SIDE: bool  # tensors may have a model axis; otherwise the operator goes model by model
-    HOW: int  # how many numbers say how a tape was written
+    @property
+    def SIDE_BY_SIDE(self) -> bool:
+        """Whether tensors may have a model axis; otherwise the operator goes model by model."""
+        ...
+
+    @property
+    def HOW(self) -> int:
+        """How many numbers say how a tape was written."""
+        ...
 
     def usable(self, x: Tensor, k_h: Tensor | None) -> bool:
         """Whether it computes this dtype on this device, with two tables if there are two."""

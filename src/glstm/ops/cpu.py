@@ -75,7 +75,8 @@ def limits() -> str:
 
 
 def empty_tape(x: Tensor, w_hh: Tensor) -> Tensor:
-    return x.new_empty(tape_size(*x.shape[:2], w_hh.shape[1]))
+    steps, batch, _ = x.shape
+    return x.new_empty(tape_size(steps, batch, w_hh.shape[1]))
 
 
 def tape_size(steps, batch, hidden):

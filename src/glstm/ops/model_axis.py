@@ -34,7 +34,7 @@ def forward(backend: Backend, inputs: Inputs, candidate: str, sequence: bool, ce
             return Result(h, h_n, c_n, c, None, ())
         return Result(h, h_n, c_n, c, Record((how,), (schedule,)), (tape,))
     each = [backend.forward(one, candidate, sequence, cells, taped) for one in split(inputs)]
-    h, h_n, c_n, c = (_stack(parts) for parts in zip(*(made[:4] for made in each)))
+    h, h_n, c_n, c = (stack(parts) for parts in zip(*(made[:4] for made in each)))
     assert h_n is not None
     assert c_n is not None
     record = Record(tuple(made.how for made in each), tuple(made.schedule for made in each))
@@ -53,7 +53,7 @@ def backward(
         backend.backward(own, one, tape, how, schedule, candidate, need_x, need_h0)
         for own, one, tape, how, schedule in zip(arrived, split(inputs), tapes, record.how, record.schedules)
     ]
-    dx, *others = (_stack(parts) for parts in zip(*each))
+    dx, *others = (stack(parts) for parts in zip(*each))
     if dx is not None and inputs.x.dim() == 3:
         dx = dx.sum(0)
     return dx, *others
@@ -71,5 +71,5 @@ def unbind(part: Tensor | None, models: int):
     return [None] * models if part is None else part.unbind()
 
 
-def _stack(parts: tuple[Tensor | None, ...]) -> Tensor | None:
+def stack(parts: tuple[Tensor | None, ...]) -> Tensor | None:
     return None if parts[0] is None else torch.stack(parts)  # pyright: ignore[reportArgumentType]

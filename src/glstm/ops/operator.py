@@ -76,7 +76,7 @@ def autocasting(device: torch.device) -> bool:
 
 
 def watched(tensors) -> bool:
-    """Whether somebody records what happens to the tensors, or they hold no numbers: then only torch's operators will do."""
+    """Whether somebody records what is done to the tensors, or they have no values: then only torch's operators do."""
     return (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
@@ -89,7 +89,7 @@ def watched(tensors) -> bool:
 def _registered(inputs: Inputs, candidate: str, sequence: bool, cells: bool, backend: str, segment: int) -> Output:
     if inputs.w_hh.dim() == 3 and inputs.x.device.type != "cuda":
         each = [_registered(one, candidate, sequence, cells, backend, segment) for one in model_axis.split(inputs)]
-        return Output(*(None if parts[0] is None else torch.stack(parts) for parts in zip(*each)))
+        return Output(*(model_axis.stack(parts) for parts in zip(*each)))  # pyright: ignore[reportArgumentType]
     # An exported model is for inference. (Inside torch.compile, torch 2.11 says that it is exporting, too.) So is most
     # often a traced one; and torch traces twice, with gradients and without, and compares.
     exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()

@@ -1,7 +1,7 @@
 """The operator as a function that autograd and torch.func know: how it is differentiated, and how it is batched.
 
-Straight to a backend and back, past torch's dispatcher: on short sequences that is most of the time. `registered.py` has
-the same for torch.compile and torch.export.
+Straight to a backend and back, past torch's dispatcher: on short sequences that is most of the time. `registered.py`
+has the same for torch.compile and torch.export.
 """
 
 import torch
@@ -73,7 +73,7 @@ class Recorded(torch.autograd.Function):
 
 
 class Gradient(torch.autograd.Function):
-    """(backend, record, candidate, need_x, need_h0, *gradients of the outputs, *inputs, *tapes) -> those of the inputs"""
+    """(backend, record, candidate, need_x, need_h0, *gradients of outputs, *inputs, *tapes) -> gradients of inputs"""
 
     @staticmethod
     def forward(*arguments):

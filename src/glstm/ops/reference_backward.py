@@ -78,7 +78,7 @@ def gradients_by_equations(gradients: Sequence[Tensor | None], inputs: Inputs, c
 
     def equations(*values):
         one = dict(zip(present, values, strict=True))
-        x, w_ih, w_hh, b, k, k_h, h0, c0 = (one.get(position) for position in range(8))
+        x, w_ih, w_hh, b, k, k_h, h0, c0 = Inputs(*(one.get(position) for position in range(8)))  # pyright: ignore
         with torch.autocast(x.device.type, enabled=False):
             h, c, _ = forward(x, w_ih, w_hh, b, k, k if k_h is None else k_h, h0, c0, candidate)
         h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
@@ -88,7 +88,7 @@ def gradients_by_equations(gradients: Sequence[Tensor | None], inputs: Inputs, c
     if inputs.w_hh.dim() == 3:
         axes = tuple(None if position == 0 and inputs.x.dim() == 3 else 0 for position in present)
         run = torch.vmap(equations, in_dims=axes)
-    _, pull_back = torch.func.vjp(run, *(inputs[position] for position in present))
+    pull_back = torch.func.vjp(run, *(inputs[position] for position in present))[1]
     found = dict(zip(present, pull_back(tuple(grad for grad in gradients if grad is not None)), strict=True))
     return tuple(found.get(position) for position in range(8))
 
@@ -109,6 +109,6 @@ def second_derivatives(
         found = gradients_by_equations(full[:4], Inputs(*full[4:]), candidate)  # pyright: ignore[reportArgumentType]
         return tuple(part for part, reached in zip(found, second, strict=True) if reached is not None)
 
-    _, pull_back = torch.func.vjp(first, *(everything[position] for position in present))
+    pull_back = torch.func.vjp(first, *(everything[position] for position in present))[1]
     found = dict(zip(present, pull_back(tuple(part for part in second if part is not None)), strict=True))
     return tuple(found.get(position) for position in range(12))

@@ -17,11 +17,14 @@ def in_segments(backend: Backend, segment: int | None) -> Backend:
 
 @dataclass(frozen=True)
 class Segmented:
-    """A backend made of another one. Its tape is the state before every segment but the first, (segments - 1, 2, B, H)."""
+    """A backend made of another one. Its tape: the state before each segment but the first, (segments - 1, 2, B, H)."""
 
     backend: Backend
     segment: int
-    HOW: int = 0
+
+    @property
+    def HOW(self) -> int:
+        return 0
 
     @property
     def SIDE_BY_SIDE(self) -> bool:

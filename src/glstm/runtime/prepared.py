@@ -1,4 +1,4 @@
-"""One layer's call in a deployed network, looked up once: what a short sequence costs is then the sequence, not Python."""
+"""One layer's call in a deployed network, looked up once: what a short sequence costs then is not Python."""
 
 from collections.abc import Sequence
 from ctypes import byref, c_int32, c_void_p

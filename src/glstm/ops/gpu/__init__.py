@@ -3,6 +3,7 @@ than the price of one."""
 
 from collections.abc import Iterable
 from functools import cache, wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,9 +85,8 @@ def _as_written(function):
 
 @_as_written
 def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
-    x, *others = inputs
     one = inputs.w_hh.dim() == 2
-    w_ih, w_hh, b, k, _, h0, c0 = _with_axis(others) if one else others
+    x, w_ih, w_hh, b, k, _, h0, c0 = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, shape_for(x, w_hh, exact_for(x.dtype))
     x, w_ih, w_hh, b, k, h0, c0 = _as_floats(x, w_ih, w_hh, b, k, h0, c0)
     b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b
@@ -96,7 +96,8 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
         piece = x.shape[-3] if taped else max(1, PIECE // (6 * h0.numel()))
         *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, exact_for(dtype), piece)
     outputs = _without_axis(outputs) if one else outputs
-    return Made(*(None if part is None else part.to(dtype) for part in outputs), tape if taped else None)
+    h, h_n, c_n, c = (None if part is None else part.to(dtype) for part in outputs)
+    return Made(h, h_n, c_n, c, tape if taped else None)  # pyright: ignore[reportArgumentType]
 
 
 def _in_steps(
@@ -117,11 +118,10 @@ def _in_steps(
 
 @_as_written
 def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
-    x, *others = inputs
     one = inputs.w_hh.dim() == 2
-    w_ih, w_hh, b, k, _, h0, _ = _with_axis(others) if one else others
+    x, w_ih, w_hh, b, k, _, h0, _ = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, _shape_of_tape(tape, x, w_hh)
-    dh, dh_n, dc_n, dc = _as_floats(*(_with_axis(gradients) if one else gradients))
+    dh, dh_n, dc_n, dc = _as_floats(*(map(_lifted, gradients) if one else gradients))
     x, w_ih, w_hh, k = _as_floats(x, w_ih, w_hh, k)
     if shape:
         dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
@@ -140,8 +140,14 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     return tuple(None if part is None else part.to(dtype) for part in wanted)
 
 
-def _with_axis(tensors: Iterable[Tensor | None]) -> list:
-    return [None if tensor is None else tensor.unsqueeze(0) for tensor in tensors]
+def _with_axis(inputs: Inputs) -> Inputs:
+    """With a model axis of length 1; x is read by all models alike."""
+    x, *others = inputs
+    return Inputs(x, *map(_lifted, others))
+
+
+def _lifted(tensor: Any) -> Any:
+    return None if tensor is None else tensor.unsqueeze(0)
 
 
 def _without_axis(tensors: Iterable[Tensor | None]) -> list:
