@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 
 from glstm import GLSTM, LSTM, PLSTM, SequenceModel
-from glstm.ops import gated_lstm
+from glstm.ops import gated_lstm, gpu
 from helpers import operator_inputs, relative_error
 
 MODELS, STEPS, BATCH = 3, 7, 4
@@ -141,6 +141,33 @@ def test_the_operator_with_any_of_its_inputs_batched(dtype, batched, per_sample)
     loop = [run(*(p.select(1, n) if c else p for p, c in zip(given, batched, strict=True))) for n in range(2)]
     right = torch.autograd.grad(torch.stack([loss_of(one) for one in loop]).sum(), leaves)
     assert all(relative_error(one, other) < TOLERANCES[dtype] for one, other in zip(mine, right, strict=True))
+
+
+@shared_or_own
+def test_models_run_side_by_side_where_the_backend_can(shared, emulated, monkeypatch):
+    """On the CUDA engine, emulated: one pass forward and one backward for all of them."""
+    emulated(1)
+    calls = []
+    for name in ("forward", "backward"):
+        run = getattr(gpu, name)
+        monkeypatch.setattr(gpu, name, lambda *given, run=run, name=name: calls.append(name) or run(*given))
+    models = [GLSTM(2, 5, mu=(1, STEPS), sigma=2.0, backend="cuda") for _ in range(MODELS)]
+    parameters, _ = stack_module_state(models)  # pyright: ignore[reportArgumentType]
+    x = inputs("GLSTM", torch.float32, shared)
+
+    def final(values, x):
+        return functional_call(models[0], values, (x,))[1][0]
+
+    found = vmap(final, in_dims=(0, None if shared else 0))(parameters, x)
+    gradients = torch.autograd.grad(found.sin().sum(), list(parameters.values()))
+    assert calls == ["forward", "backward"]
+    for number, model in enumerate(models):
+        model.backend = "reference"
+        right = model(x if shared else x[number])[1][0]
+        assert relative_error(found[number], right) < 1e-3
+        expected = torch.autograd.grad(right.sin().sum(), list(model.parameters()))
+        for mine, wanted in zip(gradients, expected, strict=True):
+            assert relative_error(mine[number], wanted) < 1e-2
 
 
 @shared_or_own

@@ -237,10 +237,11 @@ class GatedLSTM(LSTMWeights):
         steps, outputs = max(1, LARGEST_TABLE // per_step), []
         for piece in (slice(start, start + steps) for start in range(0, x.shape[0], steps)):
             own = None if valid is None else valid[piece]
-            output, state = self._run_layers(x[piece], h, c, times[piece], own, sequence, alone)
+            output, (h, c) = self._run_layers(x[piece], h, c, times[piece], own, sequence, alone)
             outputs.append(output)
-            h, c = state
-        return (torch.cat(outputs) if sequence else None), state
+        assert isinstance(h, Tensor)
+        assert isinstance(c, Tensor)
+        return (torch.cat(outputs) if sequence else None), (h, c)
 
     def _run_layers(
         self, x: Tensor, h0: Rows, c0: Rows, times: Times, valid: Tensor | None, sequence: bool, alone: bool

@@ -52,7 +52,7 @@ def test_forcing_a_path():
 
 @needs_engine
 def test_no_schedule_is_made_where_it_cannot_pay(monkeypatch):
-    monkeypatch.setattr(cpu, "Plan", None)
+    monkeypatch.setattr(cpu, "Schedule", None)
     for batch in (1, 100):
         for taped in (False, True):
             assert not chosen(1.0, batch, taped)
