@@ -366,7 +366,7 @@ def test_dtype_and_device_reach_every_tensor(cell, dtype):
         ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1"),
         ({"num_layers": 0}, "num_layers must be"),
         ({"dropout": 1.5}, "dropout must be a probability"),
-        ({"threshold": 1.0}, "threshold must be at least 0 and below 1"),
+        ({"threshold": 1.0}, "threshold must be a number, at least 0 and below 1, not 1.0"),
         ({"candidate": "relu"}, "candidate must be one of tanh, sigmoid, not 'relu'"),
         ({"backend": "none"}, "backend must be one of"),
         ({"mu": torch.zeros(3)}, r"mu as a tensor must have shape \(5,\)"),

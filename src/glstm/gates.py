@@ -61,7 +61,7 @@ def apply_threshold(k: Tensor, threshold: float | Tensor) -> Tensor:
 
 def check_threshold(value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ValueError(f"threshold must be at least 0 and below 1, not {value!r}")
+        raise ValueError(f"threshold must be a number, at least 0 and below 1, not {value!r}")
     return float(value)
 
 

@@ -31,8 +31,6 @@ def gradient_flow(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x:
     try:
         with torch.enable_grad():
             value = loss(model(x), y)
-            if not hidden:
-                raise ValueError("gradient_flow needs at least one step of input")
             gradients = torch.autograd.grad(value, hidden, materialize_grads=True)
     finally:
         hook.remove()
@@ -43,6 +41,8 @@ def _step_by_step(layer, input: Tensor, hx=None, times: Tensor | None = None, *,
     """The layer's result, built from calls of one step so that each step's h (layers, B, H) is a tensor of its own."""
     x = input.transpose(0, 1) if layer.batch_first else input
     t = as_times(times, x.shape[0], x.shape[1], layer.batch_first, x.device)
+    if len(x) == 0:
+        raise ValueError("gradient_flow needs at least one step of input")
     states = []
     for n in range(len(x)):
         step, time = x[n : n + 1], t[n : n + 1]
