@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glstm.extras import needed_by
 from glstm.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ Curve = tuple[list[float], list[float]]
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    from matplotlib.figure import Figure
+    with needed_by("drawing a picture"):
+        from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
 

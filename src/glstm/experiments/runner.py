@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 
 from glstm.data import Task
 from glstm.experiments.experiment import Experiment
@@ -18,6 +17,7 @@ from glstm.experiments.probes import probe
 from glstm.experiments.store import Store
 from glstm.storage import write_json
 from glstm.training.display import Display, EpochRow
+from glstm.training.fabric import Fabric
 from glstm.training.loop import Run, Trainer
 from glstm.training.recipe import SHARED, Recipe
 

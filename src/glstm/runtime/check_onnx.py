@@ -3,12 +3,15 @@
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import torch
 
 from glstm.errors import UserError
+from glstm.extras import needed_by
 from glstm.models import SequenceModel
+
+with needed_by("checking ONNX"):
+    import onnx
+    import onnxruntime
 
 LENGTHS, BATCHES = (1, 50, 784, 2000), (1, 7)
 TOLERANCE = 1e-5  # of the largest output

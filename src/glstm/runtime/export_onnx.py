@@ -7,15 +7,18 @@ computed in the graph from the time of each step, so a model knows the gates, no
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import glstm
+from glstm.extras import needed_by
 from glstm.gated import GatedLSTM
 from glstm.gates import Clockwork, Gaussian, Open, Phased
 from glstm.models import SequenceModel
 from glstm.runtime.plan import linear_parts
+
+with needed_by("exporting ONNX"):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 18
 IR_VERSION = 9  # the oldest that this opset goes with: more runtimes read it

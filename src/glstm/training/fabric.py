@@ -4,10 +4,13 @@ import logging
 import warnings
 
 import torch
-from lightning.fabric import Fabric
 
 from glstm.errors import UserError
+from glstm.extras import needed_by
 from glstm.training.build import available_device
+
+with needed_by("training"):
+    from lightning.fabric import Fabric as Fabric
 
 
 def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1) -> Fabric:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 
 from glstm.errors import UserError
@@ -17,6 +16,7 @@ from glstm.training.build import build_task
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
+from glstm.training.fabric import Fabric
 from glstm.training.population import Population
 from glstm.training.recipe import Recipe, check_together
 from glstm.training.run import RunFolder

@@ -1,0 +1,35 @@
+"""Packages that only part of glstm needs: who comes to need one that is not installed is told what brings it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from glstm.errors import UserError
+
+# The smallest extra that brings a package, by the name it is imported under.
+EXTRA_WITH = {
+    "lightning": "train",
+    "matplotlib": "report",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "PIL": "data",
+    "pooch": "data",
+    "rich": "train",
+    "typer": "cli",
+}
+
+
+class MissingPackage(UserError, ImportError):
+    """An optional package is not installed; the message says what needs it and what brings it."""
+
+
+@contextmanager
+def needed_by(what: str) -> Iterator[None]:
+    """Around imports of optional packages: where one is missing, a sentence says that `what` needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_WITH:
+            raise
+        sentence = f"{what} needs {package}: pip install 'glstm[{EXTRA_WITH[package]}]' brings it"
+        raise MissingPackage(sentence, name=package) from error
