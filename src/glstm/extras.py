@@ -18,7 +18,7 @@ EXTRA_WITH = {
 }
 
 
-class MissingPackage(UserError, ImportError):
+class MissingPackage(ImportError, UserError):
     """An optional package is not installed; the message says what needs it and what brings it."""
 
 
