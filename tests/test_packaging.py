@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from first_block import first_block
-from glstm.extras import EXTRA_WITH, MissingPackage, needed_by
+from glstm.extras import EXTRA_WITH, MissingPackage, needed_by, require
 from glstm.ops import cpu
 
 ROOT = Path(__file__).parents[1]
@@ -183,6 +183,13 @@ def test_a_module_that_no_extra_brings_is_a_plain_import_error():
     with pytest.raises(ModuleNotFoundError) as caught, needed_by("this test"):
         import nowhere  # noqa: F401  # pyright: ignore[reportMissingImports]
     assert not isinstance(caught.value, MissingPackage)
+
+
+def test_what_is_needed_later_is_asked_for_at_once(monkeypatch):
+    monkeypatch.setattr("glstm.extras.find_spec", lambda package: None if package == "matplotlib" else package)
+    require("glstm demo", "lightning")
+    with pytest.raises(MissingPackage, match="glstm demo needs matplotlib"):
+        require("glstm demo", "lightning", "matplotlib")
 
 
 def test_the_core_needs_three_packages():

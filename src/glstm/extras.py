@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from glstm.errors import UserError
 
@@ -33,3 +34,11 @@ def needed_by(what: str) -> Iterator[None]:
             raise
         sentence = f"{what} needs {package}: pip install 'glstm[{EXTRA_WITH[package]}]' brings it"
         raise MissingPackage(sentence, name=package) from error
+
+
+def require(what: str, *packages: str) -> None:
+    """Says at once that `what` will need a package that is not there; imports nothing."""
+    for package in packages:
+        if find_spec(package) is None:
+            with needed_by(what):
+                raise ModuleNotFoundError(f"No module named {package!r}", name=package)

@@ -6,7 +6,7 @@ import os
 
 def main() -> None:
     # Threads that wait for each other give way soon: left to themselves they spin, and two trainings on the same cores
-    # hold each other up. OpenMP reads it once, when torch is imported.
+    # hold each other up. OpenMP reads this once, when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     from glstm.__main__ import main
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from glstm.errors import UserError
+from glstm.extras import require
 from glstm.storage import make_folder, write_atomically
 from glstm.training.display import Display, EpochRow
 
@@ -48,6 +49,7 @@ def demo(
     """Train a g-LSTM and a plain LSTM on the same long task for the same time, and compare them."""
     if not (math.isfinite(seconds) and seconds >= 1):
         raise UserError(f"--seconds must be at least 1, not {seconds:g}")
+    require("glstm demo", "lightning", "matplotlib")  # said here, not by its processes or when the time is up
     _clear(out)
     glstm, lstm = contestants = [Contestant("g-LSTM", out / "glstm"), Contestant("LSTM", out / "lstm")]
     console = Console()
