@@ -21,11 +21,11 @@ format: $(READY)
 	$(BIN)/ruff format
 
 # torch first and alone: left to a dependency's open range, pip would take the newest build there is.
-$(READY): pyproject.toml CMakeLists.txt $(wildcard src/glstm/native/*)
+$(READY): pyproject.toml constraints-dev.txt CMakeLists.txt $(wildcard src/glstm/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "glstm needs Python 3.11 or later; say which with: make PYTHON=python3.x")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[dev]'
 	@$(BIN)/python -c 'from glstm.ops import cpu; print(cpu.status())'
 	@touch $@
 

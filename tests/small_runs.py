@@ -5,25 +5,34 @@ from pathlib import Path
 
 import torch
 
-from glstm.training.fabric import make_fabric
+from glstm.recipes import Recipe, make_task, model_maker
+from glstm.training import Population
 from glstm.training.loop import Trainer
-from glstm.training.recipe import Recipe
-from glstm.training.run import RunFolder
 
-SMALL = Recipe("adding", steps=12, units=6, mu=(1.0, 12.0), sigma=4.0, optimizer="adam", lr=5e-3, gate_lr=0.1,
-               train_size=70, test_size=30, batch=16, epochs=3)  # fmt: skip
+SMALL = Recipe("adding", data={"steps": 12, "train_size": 70, "test_size": 30}, units=6,
+               gate={"mu": (1.0, 12.0), "sigma": 4.0}, init="orthogonal", forget_bias=1.0,
+               optimizer="adam", lr=5e-3, gate_lr=0.1, batch=16, epochs=3)  # fmt: skip
+PHASES = {"tau": 12.0, "s": (0.0, 6.0), "r": 0.5}
 RECIPES = {
-    "thrifty g-LSTM": SMALL.changed(budget=0.5, threshold=0.05),
+    "thrifty g-LSTM": SMALL.changed(budget=0.5, options={"threshold": 0.05}),
     "RMSProp, Drop-Connect": SMALL.changed(optimizer="rmsprop", decay=0.5, head="deep"),
-    "curriculum": SMALL.changed(curriculum=True, open_epochs=1, sigma=2.0),
-    "PLSTM": SMALL.changed(cell="plstm", tau=12.0, s=(0.0, 6.0), r=0.5),
+    "curriculum": SMALL.changed(curriculum=True, open_epochs=1, gate={"sigma": 2.0}),
+    "PLSTM": SMALL.changed(cell="plstm", gate=PHASES),
+    "clocks": SMALL.changed(cell="gated", gate={"kind": "clockwork", "period": (1, 2, 4)}),
     "LSTM": SMALL.changed(cell="lstm", optimizer="sgd", lr=0.1, init="xavier"),
+    "GRU": SMALL.changed(cell="gru"),
 }
+
+
+def population(recipes: list[Recipe], device: str = "cpu", **more) -> Population:
+    task = make_task(recipes[0], device=device)
+    return Population(task, [model_maker(recipe, task) for recipe in recipes], recipes, **more)
 
 
 def start(recipes: Recipe | list[Recipe], paths: Path | list[Path]) -> Trainer:
     trainer = _trainer(recipes, paths)
-    trainer.begin(device="cpu")
+    names = [one.names_as_dict() for one in ([recipes] if isinstance(recipes, Recipe) else recipes)]
+    trainer.begin(names, device="cpu")
     return trainer
 
 
@@ -35,8 +44,9 @@ def go_on(recipes: Recipe | list[Recipe], paths: Path | list[Path]) -> Trainer:
 
 
 def _trainer(recipes, paths) -> Trainer:
-    folders = RunFolder(paths) if isinstance(paths, Path) else [RunFolder(path) for path in paths]
-    return Trainer(recipes, folders, make_fabric("cpu"))
+    recipes = [recipes] if isinstance(recipes, Recipe) else recipes
+    task = make_task(recipes[0])
+    return Trainer(task, [model_maker(recipe, task) for recipe in recipes], recipes, paths)
 
 
 class StopAfter:

@@ -2,19 +2,19 @@
 
 import pytest
 import torch
+from own_things import LeakyCell, Parity
+from torch import nn
 
-from glstm import GLSTM
+from glstm import GLSTM, SequenceModel
 from glstm.data import Adding
 from glstm.data.images import PixelTask
-from glstm.errors import UserError
+from glstm.recipes import Recipe, make_task, model_maker
 from glstm.training import Population
-from glstm.training.build import build_task
-from glstm.training.fabric import make_fabric
 from glstm.training.loop import Trainer
-from glstm.training.recipe import Recipe
 from glstm.training.run import RunFolder
+from glstm.training.settings import Settings
 from helpers import relative_error
-from small_runs import RECIPES, SMALL, StopAfter, results
+from small_runs import PHASES, RECIPES, SMALL, StopAfter, population, results
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -39,9 +39,7 @@ def test_the_adding_task_is_made_where_it_is_trained_on(tmp_path):
     x, y = task.batch("train", 10, 0, 1, 0)
     assert x.is_cuda
     assert torch.allclose((x[..., 0] * x[..., 1]).sum(0), y)
-    recipe = Recipe("adding", steps=30, units=8, train_size=50, test_size=20, batch=10, epochs=2)
-    folder = RunFolder(tmp_path / "run")
-    trainer = Trainer(recipe, folder, make_fabric("cuda"))
+    folder, trainer = RunFolder(tmp_path / "run"), on_the_device([SMALL], [tmp_path / "run"])
     trainer.begin(device="cuda")
     assert trainer.fit()
     assert next(trainer.runs[0].model.parameters()).is_cuda
@@ -49,19 +47,41 @@ def test_the_adding_task_is_made_where_it_is_trained_on(tmp_path):
 
 
 # float32 on the device goes through the CUDA engine and graphs; 64-true through the reference operator and graphs.
-MIX = [SMALL, SMALL.changed(seed=1, budget=0.5, threshold=0.05, clip=0.0), SMALL.changed(seed=5, gate_lr=0.0, clip=0.1)]
+MIX = [
+    SMALL,
+    SMALL.changed(seed=1, budget=0.5, options={"threshold": 0.05}, clip=0.0),
+    SMALL.changed(seed=5, gate_lr=0.0, clip=0.1),
+]
+ALIKE = [SMALL, SMALL.changed(seed=1, budget=0.5, clip=0.0), SMALL.changed(seed=5, gate={"sigma": 2.0}, clip=0.1)]
 DEEP = [RECIPES["RMSProp, Drop-Connect"], RECIPES["RMSProp, Drop-Connect"].changed(seed=1, decay=0.9)]
-CELLS = [*MIX, SMALL.changed(seed=2, cell="lstm"), SMALL.changed(seed=3, cell="plstm", tau=12.0, s=(0.0, 6.0), r=0.5)]
+CELLS = [*MIX, SMALL.changed(seed=2, cell="lstm"), SMALL.changed(seed=3, cell="plstm", gate=PHASES)]
 mixes = pytest.mark.parametrize(
-    "recipes", [MIX, DEEP, MIX[:1], CELLS], ids=["three", "Drop-Connect", "one", "three cells"]
+    "recipes",
+    [ALIKE, MIX, DEEP, MIX[:1], CELLS, [RECIPES["clocks"], RECIPES["clocks"].changed(seed=1)]],
+    ids=["three alike", "three", "Drop-Connect", "one", "three cells", "clocks"],
 )
 
 
 def trained(recipes: list[Recipe], precision: str = "32-true", device: str = "cuda", **more) -> Population:
-    population = Population(recipes, build_task(recipes[0], device=device), precision=precision, **more)
+    found = population(recipes, device, precision=precision, **more)
     for epoch in (1, 2, 3):
-        population.train(epoch)
-    return population
+        found.train(epoch)
+    return found
+
+
+def on_the_device(recipes: list[Recipe], paths) -> Trainer:
+    task = make_task(recipes[0], device="cuda")
+    return Trainer(task, [model_maker(recipe, task) for recipe in recipes], recipes, paths)
+
+
+def test_networks_that_are_alike_run_side_by_side():
+    assert [len(group.rows) for group in trained(ALIKE).stack.groups] == [3]
+    assert [len(group.rows) for group in trained(DEEP).stack.groups] == [2]
+    assert [len(group.rows) for group in trained(CELLS).stack.groups] == [5]
+    assert [len(group.rows) for group in trained([RECIPES["GRU"], RECIPES["GRU"].changed(seed=1)]).stack.groups] == [
+        1,
+        1,
+    ]
 
 
 @mixes
@@ -78,16 +98,14 @@ def test_a_graph_makes_the_same_bits_as_its_kernels_one_by_one(recipes, precisio
 def test_images_that_move_train_in_a_graph_as_without():
     images = torch.randint(256, (50, 25, 1), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     labels = torch.arange(50) % 10
-    recipes = [
-        Recipe("smnist", units=6, mu=(1.0, 25.0), sigma=9.0, batch=16, epochs=3, shift=2, seed=s) for s in (0, 1)
-    ]
+    settings = [Settings(batch=16, epochs=3, seed=seed) for seed in (0, 1)]
     flat = []
     for graph in (True, False):
-        task = PixelTask("smnist", (images, labels), (images, labels), shift=2, device="cuda")
-        population = Population(recipes, task, graph=graph)
+        task = PixelTask("noise", (images, labels), (images, labels), shift=2, device="cuda")
+        found = Population(task, model_maker(Recipe("noise", units=6), task), settings, graph=graph)
         for epoch in (1, 2, 3):
-            population.train(epoch)
-        flat.append(population.stack.flat.detach())
+            found.train(epoch)
+        flat.append(found.stack.flat.detach())
     assert torch.equal(*flat)
 
 
@@ -99,8 +117,8 @@ def test_a_population_on_the_device_trains_the_same_way_twice(recipes):
 @mixes
 @pytest.mark.parametrize(("precision", "tolerance"), [("64-true", 1e-9), ("32-true", 1e-3)])
 def test_a_member_on_the_device_becomes_what_it_would_alone(recipes, precision, tolerance):
-    def member(population, number):
-        return population.stack.flat[number, : population.stack.own_size(number)]  # the rest of a row only fills it up
+    def member(found, number):
+        return torch.cat(found.stack.own(found.stack.flat, number))
 
     together = trained(recipes, precision)
     for number, recipe in enumerate(recipes):
@@ -111,13 +129,14 @@ def test_a_member_on_the_device_becomes_what_it_would_alone(recipes, precision, 
 @mixes
 def test_the_device_and_the_cpu_make_the_same_network(recipes):
     """The adding task draws on the device; but from the CPU's sequences the device makes the CPU's network."""
-    there, here = (
-        Population(recipes, build_task(recipes[0], device=device), precision="64-true", graph=False)
-        for device in ("cuda", "cpu")
-    )
+    there, here = (population(recipes, device, precision="64-true", graph=False) for device in ("cuda", "cpu"))
     there.start(1)
     here.start(1)
-    there.stage = tuple(part.cuda() for part in here.stage)
+    for rows, stage in there.stages.items():
+        for number, row in enumerate(rows or (0,)):
+            own = here.stages[(row,) if rows else ()]
+            for held, part in zip(stage, own, strict=True):
+                held[number].copy_(part[0])
     for _ in range(here.batches):
         there.step()
         here.step()
@@ -125,16 +144,15 @@ def test_the_device_and_the_cpu_make_the_same_network(recipes):
 
 
 def test_runs_on_the_device_stop_and_go_on_to_the_same_bits(tmp_path):
-    fabric = make_fabric("cuda")
-    whole = Trainer(MIX, [RunFolder(tmp_path / f"whole{row}") for row in range(3)], fabric)
+    whole = on_the_device(MIX, [tmp_path / f"whole{row}" for row in range(3)])
     whole.begin(device="cuda")
     assert whole.fit()
-    folders = [RunFolder(tmp_path / f"cut{row}") for row in range(3)]
-    cut = Trainer(MIX, folders, fabric)
+    folders = [tmp_path / f"cut{row}" for row in range(3)]
+    cut = on_the_device(MIX, folders)
     cut.begin(device="cuda")
     for batches in (2, 4):
         assert not cut.fit(should_stop=StopAfter(batches))
-        cut = Trainer(MIX, folders, fabric)
+        cut = on_the_device(MIX, folders)
         cut.resume()
     assert cut.fit()
     for row in range(3):
@@ -143,7 +161,7 @@ def test_runs_on_the_device_stop_and_go_on_to_the_same_bits(tmp_path):
 
 def test_other_layouts_for_more_networks_differ_by_rounding_only():
     """One network of 110 units lies on four blocks a tile, ten on one each."""
-    recipes = [SMALL.changed(units=110, batch=100, train_size=200, seed=seed) for seed in range(10)]
+    recipes = [SMALL.changed(units=110, batch=100, data={"train_size": 200}, seed=seed) for seed in range(10)]
     together, alone = trained(recipes), trained(recipes[:1])
     for name, value in together.models[0].state_dict().items():
         assert relative_error(value, alone.models[0].state_dict()[name]) < 1e-4, name
@@ -151,17 +169,83 @@ def test_other_layouts_for_more_networks_differ_by_rounding_only():
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_step_asks_the_device_for_nothing():
-    population = Population(MIX, build_task(SMALL, device="cuda"), graph=False)
-    population.start(1)
-    population.step()  # kernels are compiled
+    found = population(MIX, "cuda", graph=False)
+    found.start(1)
+    found.step()  # kernels are compiled
     torch.cuda.set_sync_debug_mode("error")
     try:
-        population.step()
+        found.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_segments_are_for_one_network_at_a_time():
-    with pytest.raises(UserError, match="segment is for one network at a time on CUDA"):
-        Population([recipe.changed(segment=5) for recipe in MIX], build_task(SMALL, device="cuda"))
-    assert trained([SMALL.changed(segment=5)]).stack.flat.isfinite().all()
+def test_networks_with_segments_train_one_by_one():
+    found = trained([recipe.changed(segment=5) for recipe in ALIKE])
+    assert [len(group.rows) for group in found.stack.groups] == [1, 1, 1]
+    assert found.stack.flat.isfinite().all()
+
+
+def test_torchs_gru_becomes_on_the_device_what_it_does_on_the_cpu():
+    """cuDNN moves its weights about; the values in the stack are those that learn."""
+    recipes = [RECIPES["GRU"], RECIPES["GRU"].changed(seed=3, clip=0.1)]
+    there, here = (population(recipes, device, precision="64-true") for device in ("cuda", "cpu"))
+    there.start(1)
+    here.start(1)
+    for rows, stage in there.stages.items():
+        for number, row in enumerate(rows):
+            for held, part in zip(stage, here.stages[(row,)], strict=True):
+                held[number].copy_(part[0])
+    for _ in range(here.batches):
+        there.step()
+        here.step()
+    assert not there.one_graph
+    assert relative_error(there.stack.flat.cpu(), here.stack.flat) < 1e-9
+
+
+def own_cells(count: int, dropout: float, **more) -> Population:
+    """A loop in Python; its dropout is from torch's own generator."""
+    settings = [Settings(batch=16, epochs=2, seed=seed) for seed in range(count)]
+    model = lambda: SequenceModel(LeakyCell(1, 6, dropout=dropout), nn.Linear(6, 2))  # noqa: E731
+    return Population(Parity(device="cuda"), model, settings, **more)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_cell_of_ones_own_is_captured(count):
+    graph, kernels = own_cells(count, 0.0), own_cells(count, 0.0, graph=False)
+    for epoch in (1, 2):
+        graph.train(epoch)
+        kernels.train(epoch)
+    assert graph.one_graph
+    assert [len(group.rows) for group in graph.stack.groups] == [count]
+    assert torch.equal(graph.stack.flat, kernels.stack.flat)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_dropout_in_a_graph_depends_on_the_step_and_not_on_when_it_was_captured(count):
+    whole, begun, taken_up = (own_cells(count, 0.3) for _ in range(3))
+    whole.train(1)
+    begun.start(1)
+    for _ in range(2):
+        begun.step()
+    with torch.no_grad():
+        for now, then in zip(taken_up._changing(), begun._changing(), strict=True):
+            now.copy_(then)
+    taken_up.start(1, batch=2)
+    while taken_up.batch < taken_up.batches:
+        taken_up.step()
+    assert taken_up.one_graph
+    assert torch.equal(taken_up.stack.flat, whole.stack.flat)
+
+
+class AsksTheDevice(LeakyCell):
+    def forward(self, x, hx=None):
+        return super().forward(x * (1.0 if x.sum().item() > -1e9 else 0.0), hx)
+
+
+def test_a_cell_that_cannot_be_captured_trains_kernel_by_kernel():
+    settings = [Settings(batch=16, epochs=1, seed=seed) for seed in (0, 1)]
+    model = lambda: SequenceModel(AsksTheDevice(1, 6), nn.Linear(6, 2))  # noqa: E731
+    found = Population(Parity(device="cuda"), model, settings)
+    assert all(loss > 0 for loss in found.train(1))
+    assert not found.one_graph
+    assert [group.rows for group in found.stack.groups] == [[0], [1]]

@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import pytest
 import torch
+from own_things import Parity as OtherTask
 
 import glstm
 from glstm.gates import Gate, Values
+from glstm.training import Population, Settings
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
@@ -22,7 +24,7 @@ def blocks() -> list:
     found = []
     for path in DOCUMENTS:
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)):
-            found.append(pytest.param(code, id=f"{path.name}-{number}"))
+            found.append(pytest.param(code, path.name == "README.md", id=f"{path.name}-{number}"))
     return found
 
 
@@ -35,14 +37,18 @@ def test_what_the_documents_link_to_is_in_the_repository():
             assert str((path.parent / target).resolve().relative_to(ROOT)) in tracked, f"{path.name} links to {target}"
 
 
-@pytest.mark.parametrize("code", blocks())
-def test_a_python_block_runs(code):
+@pytest.mark.parametrize(("code", "imports_itself"), blocks())
+def test_a_python_block_runs(code, imports_itself, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     layer = glstm.GLSTM(3, 5)
-    given = {
+    imported = {
         "glstm": glstm,
         "torch": torch,
         **{name: getattr(glstm, name) for name in ("GLSTM", "GatedLSTM")},
         **{"Gate": Gate, "Values": Values, "ClassVar": ClassVar, "dataclass": dataclass},
+    }
+    given = {
+        **({} if imports_itself else imported),
         "layer": layer,
         "model": glstm.SequenceModel(layer, torch.nn.Linear(5, 1)),
         "x": torch.randn(30, 2, 3),
@@ -58,3 +64,7 @@ def test_a_python_block_runs(code):
     if "class Window" in code:
         window = glstm.GatedLSTM(3, 4, gate=given["Window"](start=5.0, width=3.0))
         assert window.openness(10)[0, :, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
+    if "class Leaky" in code or "class More" in code:
+        cell, task = given.get("Leaky", torch.nn.GRU), given.get("More", OtherTask)(train_size=50)
+        model = glstm.SequenceModel(cell(1, 4), torch.nn.Linear(4, 2))
+        assert Population(task, model, Settings(batch=20, epochs=1)).train(1)[0] > 0

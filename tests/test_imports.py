@@ -11,49 +11,45 @@ import glstm
 
 PACKAGE = Path(glstm.__file__).parent
 
-# What each room may know of the house; a room always knows itself. Everybody may know `errors` and `storage`.
+LAYERS = {"gated", "gates", "layers", "times"}
+# What each room may know of the house; a room always knows itself. Everybody may know `errors`, `extras` and `storage`.
 MAY_IMPORT = {
     "errors": set(),
+    "extras": set(),
     "storage": set(),
+    "registry": set(),
+    "plots": set(),
     "gates": set(),
     "times": set(),
+    "masks": set(),
     "ops": set(),
-    "kept": {"gated", "ops"},
-    "passes": {"gated", "gates", "ops"},
-    "gated": {"gates", "kept", "ops", "passes", "times"},
+    "tables": {"ops"},
+    "weights": {"gates"},
+    "gated": {"gates", "ops", "tables", "times", "weights"},
     "layers": {"gated", "gates"},
+    "cells": {"gated", "layers"},
     "streaming": {"gated"},
     "init": set(),
     "rnn": {"gates", "ops"},
     "convert": {"gated", "gates", "layers"},
-    "models": {"gated", "passes", "pretrained"},
-    "pretrained": {"gated", "gates", "layers", "models"},
+    "models": {"gated", "masks", "pretrained"},
+    "describe": {"gated", "gates", "registry"},
+    "pretrained": {"describe", "models"},
     "data": set(),
-    "plots": set(),
     "analysis": {"gated", "layers", "times"},
-    "training": {
-        "",
-        "analysis",
-        "data",
-        "gated",
-        "gates",
-        "init",
-        "layers",
-        "models",
-        "ops",
-        "passes",
-        "plots",
-        "pretrained",
-        "times",
-    },
-    "runtime": {"", "analysis", "gated", "gates", "models", "ops", "passes", "times"},
-    "experiments": {"analysis", "data", "layers", "models", "training"},
+    "training": {"", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
+    "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
+    "runtime": {"", "analysis", "models", "ops", *LAYERS},
+    "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
-    "bench": {"", "analysis", "gated", "layers", "models", "ops", "plots", "runtime"},
-    "cli": {"", "analysis", "bench", "data", "experiments", "ops", "plots", "report", "runtime", "training"},
-    "__main__": {"cli"},
-}
-COMMON = {"errors", "storage"}
+    "bench": {"", "analysis", "models", "ops", "plots", "runtime", *LAYERS},
+    "cli": {
+        "", "analysis", "bench", "cells", "data", "experiments", "models", "ops", "plots", "recipes", "report",
+        "runtime", "training", *LAYERS,
+    },
+    "__main__": {"cli", "ops"},
+}  # fmt: skip
+COMMON = {"errors", "extras", "storage"}
 
 
 def room(path: Path) -> str:
@@ -100,6 +96,6 @@ def test_gates_import_torch_only():
 
 def test_importing_the_package_stays_light():
     """Nothing slow comes along: no Lightning, no plots, no command line."""
-    code = "import sys, glstm; print(*sorted({'lightning', 'matplotlib', 'typer', 'rich', 'pooch'} & set(sys.modules)))"
+    code = "import sys, glstm; from glstm.extras import EXTRA_WITH; print(*sorted(set(EXTRA_WITH) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

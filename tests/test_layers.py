@@ -161,7 +161,7 @@ def test_packed_times_belong_to_their_samples_however_they_were_sorted():
         layer(pack_sequence(sequences), times=pack_sequence([times[0], times[1][:2]]))
 
 
-def test_an_input_nobody_is_open_for_is_not_read():
+def test_an_input_is_not_read_where_every_unit_is_closed():
     layer = GLSTM(2, 4, mu=(1, 5), sigma=1.0, threshold=0.1)
     x = torch.randn(12, 3, 2)
     assert (layer.openness(12)[0, 8:] == 0).all()
@@ -366,7 +366,7 @@ def test_dtype_and_device_reach_every_tensor(cell, dtype):
         ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1"),
         ({"num_layers": 0}, "num_layers must be"),
         ({"dropout": 1.5}, "dropout must be a probability"),
-        ({"threshold": 1.0}, "threshold must be at least 0 and below 1"),
+        ({"threshold": 1.0}, "threshold must be a number, at least 0 and below 1, not 1.0"),
         ({"candidate": "relu"}, "candidate must be one of tanh, sigmoid, not 'relu'"),
         ({"backend": "none"}, "backend must be one of"),
         ({"mu": torch.zeros(3)}, r"mu as a tensor must have shape \(5,\)"),

@@ -44,16 +44,40 @@ def test_what_is_saved_is_what_is_loaded(kind, tmp_path):
         assert torch.equal(loaded.train(train).layer.openness(9), model.train(train).layer.openness(9))
 
 
-def test_gates_and_heads_of_ones_own_are_refused(tmp_path):
+class Doubled(nn.Linear):
+    """Made with something that it does not keep."""
+
+    def __init__(self, width: int):
+        super().__init__(width, 2 * width)
+
+
+def test_what_cannot_be_made_again_is_refused(tmp_path):
     class Odd(glstm.Gate):
         def openness(self, times, unit, training):
             return torch.ones_like(times).unsqueeze(-1)
 
-    with pytest.raises(UserError, match="a gate of the kind Odd cannot be described"):
-        SequenceModel(GatedLSTM(1, 3, gate=Odd()), nn.Linear(3, 1)).save_pretrained(tmp_path / "odd")
-    with pytest.raises(UserError, match="this one has a Tanh"):
-        SequenceModel(GLSTM(1, 3), nn.Sequential(nn.Linear(3, 1), nn.Tanh())).save_pretrained(tmp_path / "odd")
+    for model, message in (
+        (SequenceModel(GatedLSTM(1, 3, gate=Odd()), nn.Linear(3, 1)), "Odd cannot be imported by its name"),
+        (SequenceModel(GLSTM(1, 3), Doubled(3)), "made with 'width', and keeps no attribute of that name"),
+        (SequenceModel(GLSTM(1, 3), nn.Linear(3, 1).double()), "all its values have one floating type"),
+    ):
+        with pytest.raises(UserError, match=message):
+            model.save_pretrained(tmp_path / "odd")
     assert not (tmp_path / "odd" / "config.json").exists()
+
+
+HEADS = [nn.Tanh(), nn.GELU("tanh"), nn.SiLU(), nn.Softmax(-1), nn.LayerNorm(4, eps=1e-3), nn.Dropout(0.2), nn.ELU(0.7)]
+
+
+@pytest.mark.parametrize("part", HEADS, ids=lambda part: type(part).__name__)
+def test_any_part_of_torchs_own_makes_a_head(part, tmp_path):
+    model = SequenceModel(GLSTM(1, 4), nn.Sequential(nn.Linear(4, 4), part, nn.Linear(4, 2))).eval()
+    model.save_pretrained(tmp_path / "model")
+    loaded = SequenceModel.from_pretrained(tmp_path / "model")
+    assert repr(loaded.head) == repr(model.head)
+    x = torch.rand(5, 3, 1)
+    with torch.no_grad():
+        assert torch.equal(loaded(x), model(x))
 
 
 @pytest.fixture
@@ -71,10 +95,17 @@ def changed(folder, change):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda c: c.update(format=7), "does not describe a model of this version"),
-        (lambda c: c.pop("model"), "does not describe a model of this version"),
-        (lambda c: c["model"].pop("layer"), "describes no network that can be built: KeyError"),
+        (lambda c: c.update(format=1), "not of this version of glstm: it should say format 2, and says 1"),
+        (lambda c: c.pop("model"), "does not describe a model"),
+        (lambda c: c["model"].pop("layer"), "describes no network that can be built: TypeError"),
+        (lambda c: c["model"].pop("class"), "describes no network that can be built: KeyError"),
         (lambda c: c["model"]["layer"].update(gate="Gate"), "describes no network"),
+        (lambda c: c["model"]["layer"]["gate"].update({"class": "glstm:Gate"}), "describes no network"),
+        (lambda c: c["model"]["layer"]["gate"].update({"class": "os:system"}), "describes no network"),
+        (lambda c: c["model"]["layer"].update({"class": "os:system"}), "describes no network"),
+        (lambda c: c["model"]["layer"].update({"class": "nowhere.at.all:Layer"}), "describes no network"),
+        (lambda c: c["model"]["layer"].update({"class": "..:Layer"}), "describes no network"),
+        (lambda c: c["model"].update({"class": "torch.nn:Linear"}), "describes no network"),
         (lambda c: c["model"]["layer"].update(hidden_size=-3), "describes no network"),
         (lambda c: c["model"]["layer"].update(hidden_size=10**9), "describes no network"),
         (lambda c: c["model"]["layer"].update(hidden_size="os.system('true')"), "describes no network"),
@@ -84,10 +115,13 @@ def changed(folder, change):
         (lambda c: c["model"]["layer"].update(bias="yes"), "describes no network"),
         (lambda c: c["model"].update(dtype="complex64"), "describes no network"),
         (lambda c: c["model"].update(dtype="float64"), "does not fit the network that config.json"),
-        (lambda c: c["model"]["head"]["parts"][0].update(outputs=10**8), "does not fit the network that config.json"),
+        (lambda c: c["model"]["head"].update(out_features=10**8), "does not fit the network that config.json"),
         (lambda c: c["model"].update(dtype="load"), "describes no network"),
-        (lambda c: c["model"]["head"].update(parts=[{"kind": "Bomb"}]), "describes no network"),
-        (lambda c: c["model"]["head"].update(parts=[]), "describes no network"),
+        (lambda c: c["model"]["head"].update(out_features=10**18), "describes no network"),
+        (
+            lambda c: c["model"].update(head={"class": "torch.nn:Sequential", "parts": [{"class": "Bomb"}]}),
+            "describes no",
+        ),
         (lambda c: c["model"]["layer"].update(hidden_size=6), "does not fit the network that config.json"),
     ],
 )
@@ -129,10 +163,10 @@ def test_broken_and_hostile_weights_are_named_and_run_nothing(folder, capsys):
 
 def test_what_is_refused_leaves_what_was_there(folder, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(UserError, match="this one has a Tanh"):
-        SequenceModel(GLSTM(1, 3), nn.Sequential(nn.Linear(3, 1), nn.Tanh())).save_pretrained(folder)
+    with pytest.raises(UserError, match="keeps no attribute of that name"):
+        SequenceModel(GLSTM(1, 3), Doubled(3)).save_pretrained(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    changed(folder, lambda config: config.update(recipe={}))  # as a run's has
+    changed(folder, lambda config: config.update(settings={}))  # as a run's has
     with pytest.raises(UserError, match="holds a run, and is a model folder already"):
         MODELS["g-LSTM"]().save_pretrained(folder)
 

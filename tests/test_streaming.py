@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glstm import GLSTM, LSTM, gated, stream
-from glstm.kept import Kept
+from glstm.tables import TableCache
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -66,7 +66,7 @@ def test_a_long_call_in_evaluation_never_makes_the_whole_table(monkeypatch, per_
 
     monkeypatch.setattr(type(layer.gate), "openness", watched)
     monkeypatch.setattr(gated, "LARGEST_TABLE", 72)
-    layer._kept = Kept()
+    layer._tables = TableCache()
     for _ in range(2):
         with torch.no_grad():
             output, (h_n, c_n) = layer(x, times=times)

@@ -33,11 +33,11 @@ def from_lstm(lstm: nn.LSTM, *, mu: Values = (1, 784), sigma: Values = 250.0, th
 def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     """The same layer without the units that are closed at every one of `times` (a number T stands for 1..T).
 
-    A unit that never opens keeps its initial state, which is zero unless `hx` says otherwise, so nothing reads
-    anything from it. The result computes the same outputs for the units that stay. `result.kept` says which
-    those were, one index tensor for each layer and direction: a head that read all units now reads
-    `weight[:, kept]`. All layers of a stack share one size, so in a stack the layer with the most open units
-    decides it, and the others keep some closed units beside their open ones.
+    A unit that never opens keeps its initial state, which is zero unless `hx` is given, so it has no effect on others.
+    The result computes the same outputs for the units that are left. `result.kept` says which units these are, one
+    index tensor for each layer and direction: a head that read all units now needs `weight[:, kept]`. All layers of a
+    stack have the same size, so the layer with the most open units decides it, and the others keep some closed units
+    besides their open ones.
     """
     if not isinstance(layer.gate, Gaussian):
         raise ValueError(f"prune takes a layer with Gaussian gates, not with {type(layer.gate).__name__} ones")
@@ -52,17 +52,19 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     directions = layer.num_directions
     for index, (depth, suffix) in zip(kept, layer.places(), strict=True):
         gates = torch.cat([index + gate * layer.hidden_size for gate in range(4)])
-        weight_ih = layer._get("weight_ih", suffix)[gates]
+        old, new = layer.weights(suffix), pruned.weights(suffix)
+        w_ih = old.w_ih[gates]
         if depth > 0:
             below = kept[(depth - 1) * directions : depth * directions]
             columns = torch.cat([unit + d * layer.hidden_size for d, unit in enumerate(below)])
-            weight_ih = weight_ih[:, columns]
-        pruned._get("weight_ih", suffix).copy_(weight_ih)
-        pruned._get("weight_hh", suffix).copy_(layer._get("weight_hh", suffix)[gates][:, index])
-        for name in ("bias_ih", "bias_hh") if layer.bias else ():
-            pruned._get(name, suffix).copy_(layer._get(name, suffix)[gates])
-        for name in layer.gate.names:
-            pruned._get(name, suffix).copy_(layer._get(name, suffix)[index])
+            w_ih = w_ih[:, columns]
+        new.w_ih.copy_(w_ih)
+        new.w_hh.copy_(old.w_hh[gates][:, index])
+        for ours, theirs in ((new.bias_ih, old.bias_ih), (new.bias_hh, old.bias_hh)):
+            if ours is not None and theirs is not None:
+                ours.copy_(theirs[gates])
+        for name, value in pruned.gate_values(suffix).items():
+            value.copy_(layer.gate_values(suffix)[name][index])
     pruned.kept = [index.cpu() for index in kept]
     return _same_mode(layer, pruned)
 
@@ -91,5 +93,5 @@ def _same_mode(source: nn.Module, result: Layer) -> Layer:
 
 
 def _own_randomness():
-    """A layer draws weights when it is made; here they are overwritten, so the caller's stream must not move."""
+    """A new layer draws weights. Here they are overwritten, so the caller's random state must not change."""
     return torch.random.fork_rng(devices=[])

@@ -3,25 +3,33 @@
 Shapes: T steps, B samples, D inputs, H units.
 """
 
-import math
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx
+from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from glstm.gates import Gate, Values
-from glstm.kept import Kept
-from glstm.ops import BACKENDS, CANDIDATES
-from glstm.passes import State, run_layers, table
+from glstm.errors import ShapeError
+from glstm.gates import Gate, apply_threshold, check_threshold
+from glstm.ops import CANDIDATES, gated_lstm
+from glstm.ops.backends import NAMES as BACKEND_NAMES
+from glstm.ops.operator import check_segment, watched
+from glstm.ops.recorded import transforming
+from glstm.tables import TableCache
 from glstm.times import as_times, count_up
+from glstm.weights import LSTMWeights
+
+State = tuple[Tensor, Tensor]
+Rows = Sequence[Tensor] | Tensor  # one for each layer and direction
+Times = Tensor | range  # (T,), or (T, B) with times per sample; a range where they only count steps
 
 LARGEST_TABLE = 2**24  # numbers in a table of openness that is made at once in evaluation
 
 
-class GatedLSTM(nn.Module):
+class GatedLSTM(LSTMWeights):
     """An LSTM stack whose units open as `gate` says; the general form of `GLSTM`, `PLSTM` and `LSTM`.
 
     Parameters, their names and the gate order i f g o are `torch.nn.LSTM`'s; each layer and direction adds the
@@ -48,45 +56,18 @@ class GatedLSTM(nn.Module):
         candidate: str = "tanh",
         backend: str = "auto",
     ):
-        super().__init__()
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size, candidate, backend)
-        self.input_size = input_size
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.bias = bias
+        super().__init__(input_size, hidden_size, num_layers, bias, bidirectional, gate, device, dtype)
         self.batch_first = batch_first
         self.dropout = float(dropout)
-        self.bidirectional = bidirectional
         self.proj_size = proj_size
-        self.gate = gate
         self.threshold = threshold
         self.segment = None
         self.candidate = candidate
         self.backend = backend
-
-        self._kept = Kept()
-
-        width = hidden_size * self.num_directions
-        for layer, suffix in self.places():
-            inputs = input_size if layer == 0 else width
-            shapes = {"weight_ih": (4 * hidden_size, inputs), "weight_hh": (4 * hidden_size, hidden_size)}
-            if bias:
-                shapes |= {"bias_ih": (4 * hidden_size,), "bias_hh": (4 * hidden_size,)}
-            for name, shape in shapes.items():
-                empty = torch.empty(shape, device=device, dtype=dtype)
-                self.register_parameter(f"{name}{suffix}", nn.Parameter(empty))
-        for _, suffix in self.places():
-            for name in gate.names:
-                empty = torch.empty(hidden_size, device=device, dtype=dtype)
-                if gate.learned:
-                    self.register_parameter(f"{name}{suffix}", nn.Parameter(empty))
-                else:
-                    self.register_buffer(f"{name}{suffix}", empty)
-        self.reset_parameters()
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...  # weights and gate values have names made at run time
+        self._tables = TableCache()
+        self._recorded: list[Tensor] | None = None
+        self._given: Mapping[str, Tensor] | None = None
 
     @property
     def threshold(self) -> float:
@@ -94,9 +75,7 @@ class GatedLSTM(nn.Module):
 
     @threshold.setter
     def threshold(self, value: float) -> None:
-        if not isinstance(value, int | float) or not 0 <= value < 1:
-            raise ValueError(f"threshold must be at least 0 and below 1, not {value!r}")
-        self._threshold = float(value)
+        self._threshold = check_threshold(value)
 
     @property
     def segment(self) -> int | None:
@@ -104,63 +83,8 @@ class GatedLSTM(nn.Module):
 
     @segment.setter
     def segment(self, value: int | None) -> None:
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise ValueError(f"segment must be a number of steps, at least 1, or None for all at once, not {value!r}")
+        check_segment(value)
         self._segment = value
-
-    @property
-    def num_directions(self) -> int:
-        return 2 if self.bidirectional else 1
-
-    def places(self) -> Iterator[tuple[int, str]]:
-        """(layer, name suffix) of every layer and direction, in the order of torch's states."""
-        for layer in range(self.num_layers):
-            yield layer, f"_l{layer}"
-            if self.bidirectional:
-                yield layer, f"_l{layer}_reverse"
-
-    def _get(self, name: str, suffix: str) -> Tensor:
-        return getattr(self, f"{name}{suffix}")
-
-    def _gate_values(self, suffix: str) -> dict[str, Tensor]:
-        return {name: self._get(name, suffix) for name in self.gate.names}
-
-    def reset_parameters(self) -> None:
-        """torch's own draw for the weights (the same numbers from the same seed), then the gate's."""
-        bound = 1 / math.sqrt(self.hidden_size)
-        gates = {f"{name}{suffix}" for _, suffix in self.places() for name in self.gate.names}
-        for name, parameter in self.named_parameters():
-            if name not in gates:
-                nn.init.uniform_(parameter, -bound, bound)
-        with torch.no_grad():
-            for _, suffix in self.places():
-                for name in self.gate.names:
-                    self._get(name, suffix).copy_(self.gate.draw(name, self.hidden_size))
-
-    def set_gate(self, **values: Values) -> None:
-        """Set gate values by hand in every layer and direction, as `set_gate(mu=500, sigma=(20, 60))`."""
-        for name in values:
-            if name not in self.gate.names:
-                known = ", ".join(self.gate.names) or "none"
-                raise ValueError(f"this gate has no value {name!r}; it has {known}")
-        with torch.no_grad():
-            for _, suffix in self.places():
-                for name, value in values.items():
-                    self._get(name, suffix).copy_(self.gate.draw(name, self.hidden_size, value))
-
-    def freeze_gate(self, frozen: bool = True) -> None:
-        """Keep the gate's values as they are while the weights train; `freeze_gate(False)` lets them learn again."""
-        for parameter in self.gate_parameters():
-            parameter.requires_grad_(not frozen)
-
-    def gate_parameters(self) -> Iterator[nn.Parameter]:
-        for _, suffix in self.places():
-            for value in self._gate_values(suffix).values():
-                if isinstance(value, nn.Parameter):
-                    yield value
-
-    def flatten_parameters(self) -> None:
-        """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
     def openness(self, times: Tensor | int) -> Tensor:
         """How open each unit is, thresholded: (layers x directions, T, H); a number T stands for times 1..T.
@@ -173,28 +97,42 @@ class GatedLSTM(nn.Module):
             times = count_up(int(times), device)
         steps, batch = (times.T if self.batch_first else times).shape if times.dim() == 2 else (len(times), 0)
         times = as_times(times, steps, batch, self.batch_first, device)
-        return torch.stack([self._openness(suffix, times) for _, suffix in self.places()])
+        return torch.stack([self.openness_at(suffix, times) for _, suffix in self.places()])
 
-    def _openness(self, suffix: str, times: Tensor) -> Tensor:
-        """k of one layer and direction; in evaluation without gradients it is kept."""
-        if self._recording():
-            return self._fresh_openness(suffix, times)
-        inputs = (times, *self._gate_values(suffix).values())
-        dtype = self._get("weight_hh", suffix).dtype
-        return self._kept.table(suffix, self._options(), inputs, dtype, lambda: self._fresh_openness(suffix, times))
+    def openness_at(
+        self, suffix: str, times: Tensor, *, threshold: float | None = None, training: bool | None = None
+    ) -> Tensor:
+        """k (T, H) of the layer and direction with this suffix, at times (T,); (T, B, H) with times per sample (T, B).
 
-    def _recording(self) -> bool:
-        """Whether somebody will want to know how a result came about: nothing kept may stand in for it then."""
-        tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-        return self.training or torch.is_grad_enabled() or torch.compiler.is_compiling() or tracing
+        `threshold` and `training`, where given, stand for the layer's own.
+        """
+        threshold = self.threshold if threshold is None else threshold
+        training = self.training if training is None else training
+        k = apply_threshold(self.gate.openness(times, self.gate_values(suffix), training), threshold)
+        # A gate that opens all units alike has one column for all of them.
+        return k.expand(*times.shape, self.hidden_size).to(self.weights(suffix).w_hh.dtype)
 
-    def _options(self) -> tuple:
-        """Besides times, weights and gate values, what a call depends on."""
-        return self.gate, self.threshold, self.candidate, self.backend
+    @contextmanager
+    def recording_openness(self) -> Iterator[list[Tensor]]:
+        """Inside it, every call appends the k that it uses to the list: one table for each layer and direction.
 
-    def _fresh_openness(self, suffix: str, times: Tensor) -> Tensor:
-        values, w_hh = self._gate_values(suffix), self._get("weight_hh", suffix)
-        return table(self.gate, times, values, self.threshold, self.training, w_hh)
+        As differentiable tensors, thresholded, with the padding of packed sequences closed; row n belongs to input n,
+        in both directions.
+        """
+        before, self._recorded = self._recorded, []
+        try:
+            yield self._recorded
+        finally:
+            self._recorded = before
+
+    @contextmanager
+    def using_openness(self, tables: Mapping[str, Tensor]) -> Iterator[None]:
+        """Inside it, the gate is not asked: k (T, H) of each layer and direction is the one given, by suffix."""
+        before, self._given = self._given, tables
+        try:
+            yield
+        finally:
+            self._given = before
 
     def forward(
         self,
@@ -210,70 +148,39 @@ class GatedLSTM(nn.Module):
         pieces, carry on both `hx` and `times`. With `sequence=False` the output is None: only the final
         state is computed for the caller, which for mostly closed units is much cheaper than writing T x B x H.
         """
-        if again := times is None and self._may_be_made_again(input):
-            assert isinstance(input, Tensor)
-            if (result := self._forward_again(input, hx, sequence)) is not None:
-                return result
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx, times, sequence)
         if isinstance(times, PackedSequence):
             raise ValueError("times is a PackedSequence but the input is not: pack both or neither")
-        if not isinstance(input, Tensor):
-            raise TypeError(f"the input must be a tensor or a PackedSequence, not {type(input).__name__}")
-        if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
-            layout = "(B, T, D)" if self.batch_first else "(T, B, D)"
-            raise ValueError(
-                f"the input must be {layout}, or (T, D) for one sequence, with D = {self.input_size}, "
-                f"but has shape {tuple(input.shape)}"
-            )
+        self._check_input(input)
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         if batched and self.batch_first:
             x = x.transpose(0, 1)
-        t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
+        alone = self._alone(x)
+        if times is None and alone:
+            t = range(1, x.shape[0] + 1)
+        else:
+            t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
         h, c = self._initial_state(hx, x, batched)
-        output, (h, c) = self._run_in_pieces(x, h, c, t, None, sequence)
-        if again:
-            self._prepare(x, t)
+        output, (h, c) = self._run(x, h, c, t, None, sequence, alone)
         if not batched:
             return None if output is None else output.squeeze(1), (h.squeeze(1), c.squeeze(1))
         if output is not None and self.batch_first:
             output = output.transpose(0, 1)
         return output, (h, c)
 
-    def _may_be_made_again(self, input: object) -> bool:
-        """One layer in evaluation, at times 1..T: the call that is worth preparing."""
-        batch = type(input) is Tensor and input.dim() == 3
-        return batch and self.num_layers * self.num_directions == 1 and not self._recording()
-
-    def _forward_again(self, x: Tensor, hx: State | None, sequence: bool):
-        """The same call as before, on other values, without looking everything up again; or None."""
-        result = self._kept.again(
-            self._options(), x.transpose(0, 1).contiguous() if self.batch_first else x, hx, sequence
-        )
-        if result is None:
-            return None
-        h, h_n, c_n = result
-        return (h.transpose(0, 1) if h is not None and self.batch_first else h), (h_n, c_n)
-
-    def _prepare(self, x: Tensor, times: Tensor) -> None:
-        """After a call in evaluation: look up what the next one like it will need."""
-        biases = ("bias_ih", "bias_hh") if self.bias else ()
-        names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", *biases, *self.gate.names)]
-        if self.backend != "reference":
-            self._kept.prepare(self, "_l0", names, x, times)
-
     def _forward_packed(self, packed: PackedSequence, hx, times, sequence: bool):
-        """Past its end a sequence is simply closed: zeros in k hold its state, and no other code knows of lengths."""
+        """After the end of a sequence k is 0, which holds its state, so no other code has to handle lengths."""
         order, back = packed.sorted_indices, packed.unsorted_indices
         x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
         if x.shape[-1] != self.input_size:
-            raise ValueError(f"the packed input must have {self.input_size} features, but has {x.shape[-1]}")
+            raise ShapeError(f"the packed input must have {self.input_size} features, but has {x.shape[-1]}")
         steps, batch, _ = x.shape
         valid = (torch.arange(steps)[:, None] < lengths).to(x.device)
         if isinstance(times, PackedSequence):
             if not torch.equal(times.batch_sizes, packed.batch_sizes):
-                raise ValueError("times and input are packed from sequences of different lengths")
+                raise ShapeError("times and input are packed from sequences of different lengths")
             times, _ = pad_packed_sequence(times)  # in the caller's order, whatever either was sorted by
             times = times.T if self.batch_first else times
         in_callers_order = valid if back is None else valid[:, back]
@@ -281,8 +188,9 @@ class GatedLSTM(nn.Module):
         t = t[:, order] if t.dim() == 2 and order is not None else t
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
-            h, c = h[:, order], c[:, order]
-        output, (h, c) = self._run_in_pieces(x, h, c, t, None if valid.all() else valid, sequence)
+            h, c = [row[order] for row in h], [row[order] for row in c]
+        equally_long = bool((lengths == steps).all())
+        output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, self._alone(x))
         if back is not None:
             h, c = h[:, back], c[:, back]
         if output is None:
@@ -290,10 +198,33 @@ class GatedLSTM(nn.Module):
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), (h, c)
 
-    def _initial_state(self, hx: State | None, x: Tensor, batched: bool) -> State:
+    def _check_input(self, input: Tensor) -> None:
+        if not isinstance(input, Tensor):
+            if isinstance(input, fx.Proxy):
+                raise TypeError(
+                    "torch.fx.symbolic_trace cannot go through this layer, whose checks need the input's shape: use "
+                    "torch.export, or a tracer for which glstm's layers are leaf modules"
+                )
+            raise TypeError(f"the input must be a tensor or a PackedSequence, not {type(input).__name__}")
+        if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+            return  # a tracer would record every comparison of shapes as an operation on tensors
+        if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
+            layout = "(B, T, D)" if self.batch_first else "(T, B, D)"
+            raise ShapeError(
+                f"the input must be {layout}, or (T, D) for one sequence, with D = {self.input_size}, "
+                f"but has shape {tuple(input.shape)}"
+            )
+
+    def _alone(self, x: Tensor) -> bool:
+        """Whether nobody will want to know how the result came about: no gradient, no transform, no tracer."""
+        recorded = self.training or torch.is_grad_enabled() or self._recorded is not None or self._given is not None
+        return not recorded and not transforming() and not watched((x,))
+
+    def _initial_state(self, hx: State | None, x: Tensor, batched: bool) -> tuple[Rows, Rows]:
+        """h and c before the first step, (B, H) for each layer and direction."""
         rows = self.num_layers * self.num_directions
         if hx is None:
-            zeros = x.new_zeros(rows, x.shape[1], self.hidden_size, dtype=self._get("weight_hh", "_l0").dtype)
+            zeros = [x.new_zeros(x.shape[1], self.hidden_size, dtype=self.weights("_l0").w_hh.dtype)] * rows
             return zeros, zeros
         expected = (rows, x.shape[1], self.hidden_size) if batched else (rows, self.hidden_size)
         if not isinstance(hx, tuple | list) or len(hx) != 2:
@@ -302,30 +233,82 @@ class GatedLSTM(nn.Module):
             if not isinstance(state, Tensor):
                 raise ValueError(f"{name} must be a tensor of shape {expected}, not {type(state).__name__}")
             if state.shape != expected:
-                raise ValueError(f"{name} must have shape {expected} here, but has {tuple(state.shape)}")
+                raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(state.shape)}")
         h, c = hx
-        return (h, c) if batched else (h.unsqueeze(1), c.unsqueeze(1))
+        return (h.unbind(), c.unbind()) if batched else (h.unsqueeze(1).unbind(), c.unsqueeze(1).unbind())
 
-    def _run_in_pieces(self, x: Tensor, h: Tensor, c: Tensor, times: Tensor, valid: Tensor | None, sequence: bool):
-        """In evaluation, a table of openness that would be very large is made and used piece by piece."""
-        if self.bidirectional or self._recording():
-            return self._run(x, h, c, times, valid, sequence)
-        steps = max(1, LARGEST_TABLE * len(times) // max(1, times.numel() * self.hidden_size))
-        if len(x) <= steps:
-            return self._run(x, h, c, times, valid, sequence)
-        outputs = []
-        for part in (slice(start, start + steps) for start in range(0, len(x), steps)):
-            valid_part = None if valid is None else valid[part]
-            output, (h, c) = self._run(x[part], h, c, times[part], valid_part, sequence)
+    def _run(
+        self, x: Tensor, h: Rows, c: Rows, times: Times, valid: Tensor | None, sequence: bool, alone: bool
+    ) -> tuple[Tensor | None, State]:
+        """Through all layers. In evaluation in pieces of the input, if the table of openness would be very large."""
+        per_step = self.hidden_size * (times.shape[1] if isinstance(times, Tensor) and times.dim() == 2 else 1)
+        if not alone or self.bidirectional or x.shape[0] * per_step <= LARGEST_TABLE:
+            return self._run_layers(x, h, c, times, valid, sequence, alone)
+        steps, outputs = max(1, LARGEST_TABLE // per_step), []
+        for piece in (slice(start, start + steps) for start in range(0, x.shape[0], steps)):
+            own = None if valid is None else valid[piece]
+            output, (h, c) = self._run_layers(x[piece], h, c, times[piece], own, sequence, alone)
             outputs.append(output)
+        assert isinstance(h, Tensor)
+        assert isinstance(c, Tensor)
         return (torch.cat(outputs) if sequence else None), (h, c)
 
-    def _run(self, x: Tensor, h0: Tensor, c0: Tensor, times: Tensor, valid: Tensor | None, sequence: bool):
-        def openness(suffix: str) -> Tensor:
-            k = self._openness(suffix, times)
-            return k if valid is None else torch.where(valid.unsqueeze(-1), k if k.dim() == 3 else k.unsqueeze(1), 0)
+    def _run_layers(
+        self, x: Tensor, h0: Rows, c0: Rows, times: Times, valid: Tensor | None, sequence: bool, alone: bool
+    ) -> tuple[Tensor | None, State]:
+        """All layers and directions over x (T, B, D), each from its own state."""
+        finals = []
+        outputs: list[Tensor] = []
+        for row, (depth, suffix) in enumerate(self.places()):
+            if outputs and row % self.num_directions == 0:
+                x = _side_by_side(outputs)
+                x = dropout(x, self.dropout, self.training) if self.dropout else x
+                outputs = []
+            backwards = suffix.endswith("_reverse")
+            weights = self.weights(suffix)
+            result = gated_lstm(
+                x.flip(0) if backwards else x,
+                weights.w_ih,
+                weights.w_hh,
+                weights.bias,
+                self._table(suffix, times, valid, weights.w_hh, alone and x.is_cpu),
+                h0[row],
+                c0[row],
+                candidate=self.candidate,
+                sequence=sequence or depth < self.num_layers - 1,
+                backend=self.backend,
+                segment=self.segment,
+            )
+            finals.append(result)
+            if result.h is not None:
+                outputs.append(result.h.flip(0) if backwards else result.h)
+        if len(finals) == 1:
+            state = finals[0].h_n.unsqueeze(0), finals[0].c_n.unsqueeze(0)
+        else:
+            state = torch.stack([one.h_n for one in finals]), torch.stack([one.c_n for one in finals])
+        return (_side_by_side(outputs) if sequence else None), state
 
-        return run_layers(self, self._get, openness, x, h0, c0, sequence)
+    def _table(self, suffix: str, times: Times, valid: Tensor | None, w_hh: Tensor, keep: bool) -> Tensor:
+        """k for the operator, which reads a sequence backwards with its times; cached for the next call if `keep`."""
+        if keep and valid is None:
+            counted = isinstance(times, range)
+            key = (self.gate, self.threshold, w_hh.dtype, times if counted else None)
+            sources = [*self.gate_values(suffix).values(), *(() if counted else (times,))]
+            return self._tables.get(suffix, key, sources, lambda: self._table(suffix, times, None, w_hh, False))
+        if self._given is not None:
+            k = self._given[suffix]
+        else:
+            k = self.openness_at(suffix, count_up(times, w_hh.device) if isinstance(times, range) else times)
+        if valid is not None:
+            k = torch.where(valid.unsqueeze(-1), k if k.dim() == 3 else k.unsqueeze(1), 0)
+        if self._recorded is not None:
+            self._recorded.append(k)
+        return k.flip(0) if suffix.endswith("_reverse") else k
+
+    def __prepare_scriptable__(self):
+        raise TypeError(
+            "torch.jit.script does not know glstm's layers: use torch.export, torch.compile or torch.jit.trace"
+        )
 
     def extra_repr(self) -> str:
         parts = [f"{self.input_size}, {self.hidden_size}"]
@@ -344,6 +327,11 @@ class GatedLSTM(nn.Module):
         return ", ".join(parts)
 
 
+def _side_by_side(outputs: list[Tensor]) -> Tensor:
+    """The outputs of the directions of one layer: (T, B, directions x H)."""
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+
+
 def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, candidate, backend) -> None:
     for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
         if not isinstance(size, int) or size < 1:
@@ -359,5 +347,5 @@ def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, cand
         )
     if candidate not in CANDIDATES:
         raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    if backend not in BACKEND_NAMES:
+        raise ValueError(f"backend must be one of {', '.join(BACKEND_NAMES)}, not {backend!r}")

@@ -1,13 +1,15 @@
 """Gates map time to openness: how far each unit takes part at each moment, from 0 (frozen) to 1 (a plain LSTM).
 
 A gate is a frozen description. It says which values each unit owns and how to draw them; the layer holds
-those values as its parameters and hands them back to `openness`. To add a gate, write one class here.
+those values as its parameters and hands them back to `openness`. To add a gate, write one class: here, and it has a
+short name everywhere, or in any module of your own that can be imported.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,14 +17,16 @@ from torch import Tensor
 # What a gate value may be given as: one number for every unit, a (low, high) range to draw from, a value a unit.
 Values = float | tuple[float, float] | Tensor
 
-# A width or period may not reach 0; far below any time step that matters, so it only guards the division.
+# A width or period may not reach 0. This is far below any useful time step, so it only protects the division.
 SMALLEST = 1e-6
 
 
 class Gate(ABC):
-    """Time in, openness out. `names` are the values a unit owns; `learned` makes them parameters, else buffers."""
+    """Maps time to openness. `names` are the values that each unit has; with `learned` they are parameters, else
+    buffers. `in_time` are those that are moments or durations: they are scaled with the length of the sequence."""
 
     names: ClassVar[tuple[str, ...]] = ()
+    in_time: ClassVar[tuple[str, ...]] = ()
     learned: ClassVar[bool] = True
 
     @abstractmethod
@@ -33,6 +37,12 @@ class Gate(ABC):
         """Fresh values (H), float64, for the unit value called `name`; from `values`, else as the gate was given."""
         return draw(getattr(self, name) if values is None else values, hidden_size, name)
 
+    def options(self) -> dict[str, Any]:
+        """What it was made with besides the units' values, such as a leak. A gate that is not a dataclass and has such
+        options overrides this."""
+        own = fields(self) if is_dataclass(self) else ()
+        return {field.name: getattr(self, field.name) for field in own if field.name not in self.names}
+
 
 def draw(values: Values, hidden_size: int, name: str) -> Tensor:
     if isinstance(values, Tensor):
@@ -42,25 +52,34 @@ def draw(values: Values, hidden_size: int, name: str) -> Tensor:
     elif isinstance(values, tuple | list):
         if len(values) != 2 or not values[0] <= values[1]:
             raise ValueError(f"{name} as a range must be (low, high) with low <= high, not {values!r}")
+        if not all(map(isfinite, values)):
+            raise ValueError(f"{name} must be finite, not {values!r}")
         drawn = torch.empty(hidden_size, dtype=torch.float64, device="cpu").uniform_(float(values[0]), float(values[1]))
     else:
         drawn = torch.full((hidden_size,), float(values), dtype=torch.float64, device="cpu")
-    if not drawn.isfinite().all():
+    if type(drawn) is Tensor and not drawn.isfinite().all():  # a fake tensor has no values to check
         raise ValueError(f"{name} must be finite, not {values!r}")
     return drawn
 
 
-def apply_threshold(k: Tensor, threshold: float | Tensor) -> Tensor:
-    """k, but exactly 0 where k <= threshold: a unit that is nearly closed is closed, and costs nothing.
+def check_threshold(value: float) -> float:
+    """v_T as a number, if it can be one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"threshold must be a number, at least 0 and below 1, not {value!r}")
+    return float(value)
 
-    As a tensor the threshold may differ between networks; below 0 it leaves k alone, as 0 does as a number.
+
+def apply_threshold(k: Tensor, threshold: float | Tensor) -> Tensor:
+    """k, but exactly 0 where k <= threshold: a unit that is nearly closed is closed, and needs no computation.
+
+    As a tensor, the threshold may differ between networks; values below 0 do not change k. As a number, 0 does not.
     """
     alone = not isinstance(threshold, Tensor) and threshold <= 0
     return k if alone else torch.where(k <= threshold, 0, k)
 
 
 def _positive(value: Tensor) -> Tensor:
-    """|value|, never below SMALLEST. The gradient is that of |value| even there, so a value at 0 can leave again."""
+    """|value|, never below SMALLEST. The gradient is that of |value| even there, so a value at 0 can still change."""
     magnitude = torch.where(value < 0, -value, value)
     return magnitude + (SMALLEST - magnitude).clamp(min=0).detach()
 
@@ -82,15 +101,16 @@ class Open(Gate):
 class Gaussian(Gate):
     """k = exp(-(t - mu)^2 / sigma^2): open once, around mu (Thornton, Anumula and Liu, 2019).
 
-    There is no factor 2 in the exponent. sigma enters as its magnitude: an optimiser may carry it through 0.
+    There is no factor 2 in the exponent. Only the magnitude of sigma matters: an optimiser may move it through 0.
     """
 
     names: ClassVar[tuple[str, ...]] = ("mu", "sigma")
+    in_time: ClassVar[tuple[str, ...]] = ("mu", "sigma")
     mu: Values = (1, 784)
     sigma: Values = 250.0
 
     def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
-        """Moments from a range come in order: neighbours open together, and an engine can skip them together."""
+        """Moments drawn from a range are sorted: neighbours open together, and an engine can skip them together."""
         drawn = super().draw(name, hidden_size, values)
         given = getattr(self, name) if values is None else values
         return drawn.sort().values if name == "mu" and isinstance(given, tuple | list) else drawn
@@ -109,6 +129,7 @@ class Phased(Gate):
     """
 
     names: ClassVar[tuple[str, ...]] = ("tau", "s", "r")
+    in_time: ClassVar[tuple[str, ...]] = ("tau", "s")
     tau: Values = 1000.0
     s: Values = (250.0, 650.0)
     r: Values = 0.1
@@ -131,6 +152,7 @@ class Clockwork(Gate):
     """
 
     names: ClassVar[tuple[str, ...]] = ("period",)
+    in_time: ClassVar[tuple[str, ...]] = ("period",)
     learned: ClassVar[bool] = False
     period: float | tuple[float, ...] | Tensor = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -140,10 +162,17 @@ class Clockwork(Gate):
             modules = torch.arange(hidden_size, device="cpu") * len(period) // hidden_size
             period = torch.tensor(period, dtype=torch.float64, device="cpu")[modules]
         drawn = draw(period, hidden_size, name)
-        if not (drawn > 0).all():
+        if type(drawn) is Tensor and not (drawn > 0).all():
             raise ValueError(f"every clock period must be above 0, but got {drawn.min().item():g}")
         return drawn
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         since_tick = torch.remainder(times.unsqueeze(-1), _wide(unit["period"], times))
         return (since_tick < 1).to(since_tick.dtype)
+
+
+# Every gate of this file by its name in small letters, as recipes and the command line say it.
+GATES: dict[str, type[Gate]] = {
+    name.lower(): one for name, one in list(globals().items()) if isinstance(one, type) and issubclass(one, Gate)
+}
+del GATES["gate"]  # which is abstract

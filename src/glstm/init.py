@@ -34,7 +34,7 @@ def xavier_(layer: nn.Module) -> None:
 
 @torch.no_grad()
 def forget_bias_(layer: nn.Module, value: float = 1.0) -> None:
-    """The forget gate's bias at `value`, so that a fresh network remembers (Jozefowicz et al., 2015)."""
+    """The forget gate's bias at `value`, so that an untrained network remembers (Jozefowicz et al., 2015)."""
     for bias in _biases(layer, "bias_ih"):
         bias.chunk(4)[1].fill_(value)
     for bias in _biases(layer, "bias_hh"):
@@ -43,7 +43,7 @@ def forget_bias_(layer: nn.Module, value: float = 1.0) -> None:
 
 @torch.no_grad()
 def chrono_(layer: nn.Module, t_max: float) -> None:
-    """b_f ~ log U(1, t_max - 1) and b_i = -b_f: memories as long as the task's (Tallec and Ollivier, 2018)."""
+    """b_f ~ log U(1, t_max - 1) and b_i = -b_f: memories as long as the task needs (Tallec and Ollivier, 2018)."""
     if not (math.isfinite(t_max) and t_max > 2):
         raise ValueError(f"t_max must be a number of steps above 2, not {t_max!r}")
     for bias in _biases(layer, "bias_ih"):

@@ -1,4 +1,4 @@
-"""Every picture: curves with their axes, and when each unit is open. matplotlib is imported only when one is drawn."""
+"""All pictures: curves with their axes, and when each unit is open. matplotlib is imported only when one is drawn."""
 
 import io
 import math
@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glstm.extras import needed_by
 from glstm.storage import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, RULE = "#59636e", "#d8dee4"  # of text, and of lines behind the curves
+INK, RULE = "#59636e", "#d8dee4"  # colours of text, and of the grid behind the curves
 COLOURS = ("#2563a8", "#555b63", "#c2452d", "#2f8f5b", "#8250b8", "#b7791f", "#0e7c86", "#a83279")
-BAND = 0.18  # how much of its colour the range over seeds has
+BAND = 0.18  # opacity of the range over seeds
 
 FEW_TICKS, MANY_TICKS = 4, 8  # on an axis
 BAND_COLUMNS = 200  # no picture here is wide enough to show more
 SHORT_CURVE = 3  # points; with fewer a line alone does not show them
-TEXT_HEIGHT = 0.065  # what the text of a level takes, as a share of the axes
+TEXT_HEIGHT = 0.065  # height of a level's text, as a share of the axes
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Curve:
     high: Sequence[float] | None = None
     line: bool = True
     marks: bool = False
-    colour: int | None = None  # its number; as a rule, the curve's own
+    colour: int | None = None  # number of its colour; None: the number of the curve
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Axis:
-    """`zero`: where 0 stands on a log axis. `ticks`: these and no others. `spans`: values to have room for, too."""
+    """`zero`: where 0 is drawn on a log axis. `ticks`: exactly these. `spans`: further values that must be visible."""
 
     label: str
     log: bool = False
@@ -70,7 +71,7 @@ class Axis:
         return f"{value:.0e}".replace("e-0", "e-") if value and not 0.001 <= abs(value) < 1e5 else f"{value:g}"
 
     def limits(self, values: Sequence[float]) -> tuple[float, float]:
-        """The least and the greatest value; around a single one, some room."""
+        """The smallest and the largest value; a single value gets some space around it."""
         shown = [value for value in (*values, *self.spans) if math.isfinite(value) and (value > 0 or not self.log)]
         low, high = (min(shown), max(shown)) if shown else (0.1, 1.0)
         if low == high:
@@ -84,7 +85,7 @@ class Axis:
         return low - share * (high - low), high + share * (high - low)
 
     def ticks_within(self, low: float, high: float) -> list[float]:
-        """Round numbers, enough to read the axis by."""
+        """Round numbers, enough to read the axis."""
         from matplotlib.ticker import MaxNLocator
 
         if self.ticks is not None:
@@ -99,7 +100,7 @@ class Axis:
 
 
 def _log_ticks(low: float, high: float) -> list[float] | None:
-    """Powers of ten, as many as can be read; between them more where they are few. None: even those are too few."""
+    """Powers of ten, as many as can be read, and if they are few, more between them. None: even those are too few."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         found = [step * 10.0**decade for decade in decades for step in steps]
@@ -117,7 +118,8 @@ def style(**settings: Any) -> AbstractContextManager[None]:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    from matplotlib.figure import Figure
+    with needed_by("drawing a picture"):
+        from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
@@ -160,7 +162,7 @@ def _colour(number: int) -> str:
 def _draw_axis(axes: "Axes", which: str, axis: Axis, limits: tuple[float, float]) -> None:
     from matplotlib.ticker import NullLocator
 
-    # First the scale: it brings its own ticks.
+    # The scale comes first, because setting it resets the ticks.
     axes.set(**{f"{which}scale": "log" if axis.log else "linear", f"{which}lim": axis.padded(*limits, 0.03)})
     drawn = axes.xaxis if which == "x" else axes.yaxis
     ticks = axis.ticks_within(*axis.padded(*limits, 0.01))
@@ -172,7 +174,7 @@ def _draw_axis(axes: "Axes", which: str, axis: Axis, limits: tuple[float, float]
 
 def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[float, float]) -> None:
     def drawable(values: Sequence[float]) -> np.ndarray:
-        """Gaps where a value is not finite; what a log axis cannot show stands at its lower end."""
+        """Gaps where a value is not finite; what a log axis cannot show is drawn at its lower end."""
         found = np.where(np.isfinite(values), values, np.nan)
         return np.maximum(found, up[0]) if y.log else found
 
@@ -194,7 +196,7 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[floa
 
 
 def _in_columns(x: Sequence[float], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same range at fewer places, where there are many: nothing of it is cut off."""
+    """The same range at fewer places, if there are many; its extremes stay."""
     size = math.ceil(len(x) / BAND_COLUMNS)
     starts = np.arange(0, len(x), size)
     places = np.asarray(x, float)[starts]
@@ -203,7 +205,7 @@ def _in_columns(x: Sequence[float], low: np.ndarray, high: np.ndarray) -> tuple[
 
 
 def _draw_levels(axes: "Axes", levels: Sequence[Level], y: Axis) -> None:
-    """Their texts stand to the right of the axes: within, curves would cover them."""
+    """Their texts are to the right of the axes: inside, curves would cover them."""
     low, high = axes.get_ylim()
     shares = [
         math.log(level.value / low) / math.log(high / low) if y.log else (level.value - low) / (high - low)
@@ -216,7 +218,7 @@ def _draw_levels(axes: "Axes", levels: Sequence[Level], y: Axis) -> None:
 
 
 def _apart(heights: Sequence[float]) -> list[float]:
-    """The same heights, as shares of the axes, moved so far that no text covers another."""
+    """The same heights, as shares of the axes, moved apart so that no text covers another."""
     order = sorted(range(len(heights)), key=lambda number: heights[number])
     moved = list(heights)
     for below, number in pairwise(order):
@@ -242,7 +244,7 @@ def gates(before: np.ndarray, after: np.ndarray) -> "Figure":
 def draw_gates(axes: "Axes", table: np.ndarray, title: str, steps: int | None = None):
     """One row a unit, sorted by its moment: black is closed, white is open, as in the paper.
 
-    `steps`: how many there are, where the table has fewer rows, evenly spread.
+    `steps`: the number of steps, if the table has fewer rows, which are then evenly spaced.
     """
     weights = table / np.maximum(table.sum(0, keepdims=True), 1e-30)
     moment = (weights * np.arange(len(table))[:, None]).sum(0)

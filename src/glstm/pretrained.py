@@ -1,85 +1,30 @@
 """A model folder: `model.safetensors`, and in `config.json` what it takes to build the network. Never pickle.
 
-A run folder of `glstm train` is one, too.
+A run folder of `glstm train` is also a model folder: its config.json holds more, and is read here as well.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from glstm.describe import build, describe, device_for
 from glstm.errors import UserError
-from glstm.gated import GatedLSTM
-from glstm.gates import Clockwork, Gate, Gaussian, Open, Phased
-from glstm.layers import GLSTM, LSTM, PLSTM
-from glstm.models import DropConnect, SequenceModel
+from glstm.models import SequenceModel
 from glstm.storage import write_atomically, write_together
 
-FORMAT = 1
+FORMAT = 2  # of config.json, in model folders and run folders alike
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-DTYPES = {
-    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-}
-
-_LAYERS: dict[type[Gate], type[GatedLSTM]] = {Gaussian: GLSTM, Phased: PLSTM, Open: LSTM}
-_GATES: dict[str, type[Gate]] = {gate.__name__: gate for gate in (Gaussian, Phased, Open, Clockwork)}
-# What describes a layer, and of which type each entry is.
-_SHAPE = {
-    "input_size": int, "hidden_size": int, "num_layers": int, "bias": bool, "batch_first": bool, "dropout": float,
-    "bidirectional": bool, "candidate": str,
-}  # fmt: skip
-_MOST_LAYERS, _MOST_UNITS = 1000, 2**20  # what is built takes some memory and time even without values
-
-
-def describe(model: SequenceModel) -> dict[str, Any]:
-    """What `build` makes the same network from, its values aside."""
-    layer = model.layer
-    gate = type(layer.gate).__name__
-    if _GATES.get(gate) is not type(layer.gate):
-        raise UserError(f"a gate of the kind {gate} cannot be described: there are {', '.join(_GATES)}")
-    own = {name: getattr(layer, name) for name in _SHAPE} | {"threshold": layer.threshold, "gate": gate}
-    if isinstance(layer.gate, Phased):
-        own["alpha"] = layer.gate.alpha
-    return {
-        "dtype": str(layer.weight_hh_l0.dtype).removeprefix("torch."),
-        "layer": own,
-        "head": _describe_head(model.head),
-    }
-
-
-def build(description: dict[str, Any], device: str = "cpu") -> SequenceModel:
-    """A network of that description, with fresh values; on the device 'meta' with none, whatever its size is."""
-    own = {name: _checked(description["layer"], name, kind) for name, kind in _SHAPE.items()}
-    if unknown := set(description["layer"]) - {*_SHAPE, "gate", "threshold", "alpha"}:
-        raise ValueError(f"a layer has no {min(unknown)}")
-    if own["num_layers"] > _MOST_LAYERS or own["hidden_size"] > _MOST_UNITS:
-        raise ValueError(f"{own['num_layers']} layers of {own['hidden_size']} units are too many")
-    gate, dtype = _GATES[description["layer"]["gate"]], DTYPES[description["dtype"]]
-    more = {"alpha": _checked(description["layer"], "alpha", float)} if gate is Phased else {}
-    with torch.random.fork_rng(devices=[]), torch.device(device):
-        layer = _LAYERS[gate](**own, **more) if gate in _LAYERS else GatedLSTM(**own, gate=gate())
-        layer.threshold = _checked(description["layer"], "threshold", float)
-        model = SequenceModel(layer, _make_head(**description["head"]))
-    return model.to(dtype)
-
-
-def _checked(entries: dict[str, Any], name: str, kind: type) -> Any:
-    value = entries[name]
-    value = float(value) if kind is float and type(value) is int else value
-    if type(value) is not kind:
-        raise TypeError(f"{name} must be of type {kind.__name__}, not {value!r:.50}")
-    return value
 
 
 def save_pretrained(model: SequenceModel, folder: Path | str) -> None:
-    """Both files, or, where something is in the way of that, neither. A run's folder is not written over."""
+    """Write both files, or neither if one cannot be written. A run's folder is not overwritten."""
     folder = Path(folder)
     config = {"format": FORMAT, "model": describe(model)}
-    if (folder / CONFIG).exists() and "recipe" in read_config(folder / CONFIG):
+    if (folder / CONFIG).exists() and "settings" in read_json(folder / CONFIG):
         raise UserError(f"{folder} holds a run, and is a model folder already: choose another folder")
     content = {WEIGHTS: serialized(model), CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
     write_together(folder, content)
@@ -87,30 +32,53 @@ def save_pretrained(model: SequenceModel, folder: Path | str) -> None:
 
 def from_pretrained(folder: Path | str) -> SequenceModel:
     """The network in a model folder, in evaluation mode."""
+    model = load_model(folder)
+    if not isinstance(model, SequenceModel):
+        raise UserError(f"{folder} holds a {type(model).__name__}, not a SequenceModel: a layer and its head")
+    return model
+
+
+def load_model(folder: Path | str) -> nn.Module:
+    """The network in a model folder or a run folder, in evaluation mode."""
     folder = Path(folder)
-    config = read_config(folder / CONFIG)
-    if config.get("format") != FORMAT or not isinstance(config.get("model"), dict):
-        raise UserError(
-            f"{folder / CONFIG} does not describe a model of this version: it should say format {FORMAT}, and the model"
-        )
-    try:
-        model = build(config["model"], "meta")  # which costs nothing, however large it says it is
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, UserError) as error:
-        raise UserError(f"{folder / CONFIG} describes no network that can be built: {_short(error)}") from None
+    model = described_model(folder, read_config(folder))
     load_values(folder / WEIGHTS, model)
     return model.eval()
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def described_model(folder: Path, config: dict[str, Any]) -> nn.Module:
+    """As the config describes it; of known parts without values, which costs nothing, however large it says it is."""
+    if not isinstance(config.get("model"), dict):
+        why = config.get("model_cannot_be_described")
+        raise UserError(f"{folder / CONFIG} does not describe a model{f': {why}' if isinstance(why, str) else ''}")
     try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
+        return build(config["model"], device_for(config["model"]))
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, RecursionError) as error:
+        raise UserError(f"{folder / CONFIG} describes no network that can be built: {_short(error)}") from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a model folder or a run folder, if it is of this version."""
+    config = read_json(folder / CONFIG)
+    if config.get("format") != FORMAT:
+        raise UserError(
+            f"{folder / CONFIG} is not of this version of glstm: it should say format {FORMAT}, and says "
+            f"{config.get('format')!r:.20}"
+        )
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One JSON object."""
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent} is not a model folder: there is no {path.name} in it") from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {_short(error)}") from None
-    if not isinstance(config, dict):
+    if not isinstance(found, dict):
         raise UserError(f"{path} holds no description: it should be one JSON object")
-    return config
+    return found
 
 
 def serialized(model: nn.Module) -> bytes:
@@ -126,12 +94,18 @@ def load_values(path: Path, model: nn.Module) -> None:
 
 
 def plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """As a file holds them."""
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    """As a file holds them: each by itself, also those that share their memory, as tied parameters do."""
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        found[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return found
 
 
 def fill(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give the model the values that were read from `path`: just its own, in their shapes and types."""
+    """Give the model the values that were read from `path`. Names, shapes and types must match exactly."""
     own = model.state_dict()
     if _forms(tensors) != _forms(own):
         raise UserError(f"{path} does not fit the network that {CONFIG} beside it describes")
@@ -156,44 +130,3 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _short(error: Exception) -> str:
     return f"{type(error).__name__} {str(error).splitlines()[0] if str(error) else ''}".strip()
-
-
-def _describe_head(head: nn.Module) -> dict[str, Any]:
-    sequential = isinstance(head, nn.Sequential)
-    parts: list[Any] = list(head) if sequential else [head]
-    found = []
-    for part in parts:
-        match part:
-            case nn.Linear() if type(part) in (nn.Linear, DropConnect):
-                kind = {"kind": "Linear", "inputs": part.in_features, "outputs": part.out_features}
-                drop = {"drop_connect": part.p} if isinstance(part, DropConnect) else {}
-                found.append(kind | {"bias": part.bias is not None} | drop)
-            case nn.ReLU():
-                found.append({"kind": "ReLU"})
-            case nn.Dropout():
-                found.append({"kind": "Dropout", "p": part.p})
-            case _:
-                name = type(part).__name__
-                raise UserError(f"a head of Linear, ReLU and Dropout can be described, but this one has a {name}")
-    return {"sequential": sequential, "parts": found}
-
-
-def _make_head(sequential: bool, parts: list[dict[str, Any]]) -> nn.Module:
-    if not parts:
-        raise ValueError("a head has at least one part")
-    modules = [_make_part(**part) for part in parts]
-    return nn.Sequential(*modules) if sequential else modules[0]
-
-
-def _make_part(kind: str, **own: Any) -> nn.Module:
-    match kind:
-        case "Linear" if "drop_connect" in own:
-            return DropConnect(own["inputs"], own["outputs"], own["drop_connect"])
-        case "Linear":
-            return nn.Linear(own["inputs"], own["outputs"], own["bias"])
-        case "ReLU":
-            return nn.ReLU()
-        case "Dropout":
-            return nn.Dropout(own["p"])
-        case _:
-            raise ValueError(f"there is no part {kind!r} of a head")

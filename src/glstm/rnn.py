@@ -35,25 +35,12 @@ def recurrent_gradient(x: Tensor, k: Tensor, w_x: Tensor, w_h: Tensor) -> Tensor
     sum_n k_n f'_n h_{n-1} prod_{s>n} (k_s W_h f'_s + 1 - k_s)
 
     The paper's equation has a further term, prod_n (k_n W_h f'_n + 1 - k_n), from taking dh~_0/dW_h = 1. But
-    h_0 = 0 does not depend on W_h, so that derivative is 0. See `printed_gradient`.
+    h_0 = 0 does not depend on W_h, so that derivative is 0.
     """
-    return _terms(x, k, w_x, w_h)[1]
-
-
-def printed_gradient(x: Tensor, k: Tensor, w_x: Tensor, w_h: Tensor) -> Tensor:
-    """The same derivative as the paper prints it, extra term and all: kept to show that it is wrong."""
-    product, total = _terms(x, k, w_x, w_h)
-    return product + total
-
-
-def _terms(x: Tensor, k: Tensor, w_x: Tensor, w_h: Tensor) -> tuple[Tensor, Tensor]:
-    """The paper's first product, and the sum; both grow by the same factor at each step."""
-    h, product, total = torch.zeros_like(w_h), torch.ones_like(w_h), torch.zeros_like(w_h)
+    h, total = torch.zeros_like(w_h), torch.zeros_like(w_h)
     for x_n, k_n in zip(x, k, strict=True):
         h_new = torch.tanh(w_x * x_n + w_h * h)
         slope = 1 - h_new**2
-        carry = k_n * w_h * slope + 1 - k_n
-        total = total * carry + k_n * slope * h
-        product = product * carry
+        total = total * (k_n * w_h * slope + 1 - k_n) + k_n * slope * h
         h = k_n * h_new + (1 - k_n) * h
-    return product, total
+    return total

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there; what the disk refuses is said in one sentence."""
+"""Files that are written completely or not at all; an error of the disk becomes one sentence."""
 
 import json
 import os
@@ -8,8 +8,13 @@ from pathlib import Path
 from glstm.errors import UserError
 
 
+def cache_folder() -> Path:
+    """Where what can be had again is kept for this user: fetched data, compiled kernels."""
+    return (Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glstm").expanduser()
+
+
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write through a temporary file beside `path`: a reader, or a crash, never meets half of it."""
+    """Write to a temporary file beside `path`, then rename it: there is never half a file, even after a crash."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
@@ -25,7 +30,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_together(folder: Path, files: dict[str, bytes]) -> None:
-    """Several files, or none of them: all are written under other names before the first gets its own."""
+    """Write several files, or none: all are written under temporary names before the first is renamed."""
     make_folder(folder)
     if taken := [name for name in files if (folder / name).is_dir()]:
         raise UserError(f"{folder / taken[0]} cannot be written: it is a folder")
@@ -43,7 +48,7 @@ def write_together(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, if it is not there, that can be written to."""
+    """Make a folder if it does not exist; an error if it cannot be written to."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

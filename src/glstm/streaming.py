@@ -1,4 +1,8 @@
-"""A sequence of any length, piece by piece: memory for one piece, and the time goes on from one to the next."""
+"""`glstm.stream`: a layer reads a sequence of any length in pieces, with memory for one piece only.
+
+State and time continue from one piece to the next. For a deployed network that takes one sample at a time, see
+`glstm/runtime/stream.py`.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,8 +17,8 @@ def stream(
 ) -> Iterator[tuple[Tensor | None, State]]:
     """Feed `pieces` of one long sequence, laid out like the layer's input, to the layer, one after the other.
 
-    Yields for each piece what `layer(piece)` would return, with state and time carried on: the first step of the first
-    piece is at time `start`, and time grows by 1 a step. No gradients are recorded, and nothing but the state is kept.
+    Yields for each piece what `layer(piece)` would return, with state and time continued: the first step of the first
+    piece is at time `start`, and each step adds 1. No gradients are recorded, and only the state is stored.
     """
     if layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so it cannot be fed piece by piece")

@@ -1,12 +1,13 @@
-"""Timestamps: from whatever the caller gives to one floating tensor (T,) or (T, B), checked."""
+"""Timestamps: what the caller gives is checked and becomes one floating tensor (T,) or (T, B)."""
 
 import torch
 from torch import Tensor
 
 
-def count_up(steps: int, device: torch.device) -> Tensor:
-    """The paper's times where nobody gives any: 1, 2, ..., T."""
-    return torch.arange(1, steps + 1, dtype=torch.float32, device=device)
+def count_up(steps: int | range, device: torch.device) -> Tensor:
+    """The paper's times, used if none are given: 1, 2, ..., T; or the part of these in a range."""
+    start, stop = (steps.start, steps.stop) if isinstance(steps, range) else (1, steps + 1)
+    return torch.arange(start, stop, dtype=torch.float32, device=device)
 
 
 def as_times(
@@ -20,7 +21,8 @@ def as_times(
     """The caller's times as (T,) or (T, B), which must be finite and increase; `valid` (T, B) marks real steps.
 
     Whole numbers become float64 and float64 stays: timestamps in a large unit must not lose their last digits.
-    Inside torch.compile and torch.export only the shape is checked, because values are not known there.
+    Where values are not known yet only the shape is checked: inside torch.compile, torch.export and torch.vmap, while a
+    CUDA graph is captured, and of tensors without values.
     """
     if times is None:
         return count_up(steps, device)
@@ -40,10 +42,18 @@ def as_times(
         times = times.float()
     if times.dim() == 2 and batch_first:
         times = times.T
-    if not torch.compiler.is_compiling():
+    if _has_values(times):
         _check(times, valid)
-    # Padding may hold anything, even NaN, and nothing of it may reach a gradient.
+    # Padding may hold anything, even NaN, and must not reach a gradient.
     return times if valid is None or times.dim() == 1 else torch.where(valid, times, 0)
+
+
+def _has_values(times: Tensor) -> bool:
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    if times.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    return not times.is_meta and type(times) is Tensor
 
 
 def _check(times: Tensor, valid: Tensor | None) -> None:

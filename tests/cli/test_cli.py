@@ -13,8 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from glstm import __version__
+from glstm.cells import CELLS
+from glstm.gates import GATES
+from glstm.models import HEADS
 from glstm.ops import CANDIDATES
-from glstm.training.recipe import CELLS, HEADS, INITIALISERS, OPTIMIZERS, PRESETS, SCHEDULES, Recipe
+from glstm.recipes import INITIALISERS, PRESETS, Recipe
+from glstm.training.optimizers import OPTIMIZERS
+from glstm.training.settings import SCHEDULES
 
 RUN_SMALL = [
     "--steps",
@@ -128,21 +133,21 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
     run = tmp_path / "run"
     options = ["--units", 4, "--train-size", 20, "--test-size", 10, "--batch", 10, "--epochs", 1, "--data", real_mnist]
     glstm("train", "smnist", *options, "--out", run)
-    assert json.loads((run / "config.json").read_text())["shape"] == {"steps": 784, "inputs": 1, "outputs": 10}
+    assert json.loads((run / "config.json").read_text())["task"]["steps"] == 784
     assert "error" in glstm("evaluate", run, "--data", real_mnist).stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "say which task to train on: adding, smnist, pmnist or scifar"),
-        (["train", "mnist"], "there is no task 'mnist'; the tasks are adding, smnist, pmnist, scifar"),
+        (["train"], "say which task to train on: adding, smnist, pmnist, scifar, or your own"),
+        (["train", "mnist"], "there is no task 'mnist'; there are adding, smnist, pmnist, scifar, and your own as"),
         (["train", "adding", "--mu", "low"], "--mu takes one number or LOW,HIGH, such as 40 or 300,700, not 'low'"),
         (["train", "adding", "--preset", "smnist"], "adding has no preset 'smnist'"),
         (["train", "adding", "--steps", "1"], "needs at least 2 steps, not 1"),
         (["train", "adding", "--cell", "lstm", "--sigma", "4"], "the lstm cell has no gate: leave out --sigma"),
         (["train", "adding", "--mu", "5000", "--sigma", "4"], "no gate opens within the 1000 steps of adding"),
-        (["train", "adding", "--units", "-3"], "units must be at least 1, not -3"),
+        (["train", "adding", "--units", "-3"], "units must be a whole number of at least 1, not -3"),
         (["train", "adding", "--seeds", "0"], "--seeds is how many networks to train, at least 1, not 0"),
         (
             ["train", "adding", "--budget-epochs", "3"],
@@ -152,7 +157,7 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
         (["train", "--resume", "nowhere"], "nowhere is not there; a run is a folder that glstm train made"),
         (["evaluate", "nowhere"], "nowhere is not there; a run is a folder that glstm train made"),
         (["data", "verify", "imagenet"], "there is no data set 'imagenet'; there are mnist, cifar10"),
-        (["train", "adding", "--chrono", "inf"], "chrono must be finite, not inf"),
+        (["train", "adding", "--chrono", "inf"], "chrono must be a finite number, not inf"),
         (["train", "adding", "--seed", "99999999999999999999"], "seed must fit 64 bits"),
         (["train", "adding", "--curriculum", "--open-sigma", "nan"], "open_sigma must be finite"),
         (["train", "adding", "--mu", "[/x]"], "not '[/x]'"),
@@ -241,11 +246,12 @@ def test_data_lists_and_verifies(tmp_path, real_mnist):
 
 def test_help_names_every_value_of_a_recipe():
     text = glstm("train", "--help", env={**os.environ, "COLUMNS": "200"}).stdout
+    elsewhere = {"task", "data", "options"}  # the argument, and what several options make up
     for field in fields(Recipe):
-        assert field.name == "task" or f"--{field.name.replace('_', '-')} " in text, field.name
-    for name in PRESETS:
+        assert field.name in elsewhere or f"--{field.name.replace('_', '-')} " in text, field.name
+    for name in (*PRESETS, *CELLS, *GATES, *HEADS):
         assert name in text, name
-    for choices in (CELLS, OPTIMIZERS, INITIALISERS, HEADS, CANDIDATES, SCHEDULES):
+    for choices in (OPTIMIZERS, (*INITIALISERS, "own"), CANDIDATES, SCHEDULES):
         assert f"<{'|'.join(choices)}>" in text
 
 

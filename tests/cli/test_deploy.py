@@ -30,7 +30,7 @@ def test_deploy_says_what_it_brings(run):
 
 def test_deploy_finds_a_threshold(run):
     free = glstm("deploy", run, "--max-error", 1000, "--seconds", 0.02).stdout
-    assert "threshold 0.9, chosen on 60 fresh sequences; there" in " ".join(free.split())
+    assert "threshold 0.9, chosen on 5,000 fresh sequences; there" in " ".join(free.split())
     careful = glstm("deploy", run, "--max-error", 0, "--seconds", 0.02).stdout
     assert float(careful.split("threshold ")[1].split(",")[0]) < 0.9
     assert "arning" not in glstm("deploy", run, "--max-error", 0, "--seconds", 0.02).stderr
@@ -65,13 +65,13 @@ def test_export_onnx_is_checked_and_written(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["deploy", "RUN", "--threshold", 1.5], "a threshold must be at least 0 and below 1, not 1.5"),
+        (["deploy", "RUN", "--threshold", 1.5], "threshold must be a number, at least 0 and below 1, not 1.5"),
         (["deploy", "RUN", "--threshold", 0.1, "--max-error", 1], "give one of them"),
         (["deploy", "RUN", "--max-error", -1], "--max-error is how much more error may be"),
         (["deploy", "nowhere"], "nowhere is not there; a run is a folder that glstm train made"),
         (["export", "onnx", "RUN", "--name", "a/b"], "a file's name is made of letters"),
         (["export", "c", "RUN", "--name", "No-Name"], "a name for C is made of lower-case letters"),
-        (["export", "onnx", "RUN", "--threshold", 1], "a threshold must be at least 0 and below 1, not 1"),
+        (["export", "onnx", "RUN", "--threshold", 1], "threshold must be a number, at least 0 and below 1, not 1.0"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(run, arguments, says, tmp_path):

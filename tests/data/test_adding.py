@@ -4,7 +4,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from glstm.data import Adding, load_task
+from glstm.data import Adding
 from glstm.errors import UserError
 
 
@@ -114,22 +114,22 @@ def test_errors_are_shown_as_plain_numbers():
     assert Adding(10).format_error(0.00123) == "1.23e-03"
 
 
-@pytest.mark.parametrize("make", [Adding, lambda steps: load_task("adding", steps=steps)], ids=["class", "load_task"])
-@pytest.mark.parametrize("steps", [-1, 0, 1])
-def test_fewer_than_two_steps_are_refused(make, steps):
-    with pytest.raises(UserError, match=f"at least 2 steps, not {steps}"):
-        make(steps)
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [(-1, "at least 1, not -1"), (0, "at least 1, not 0"), (1, "at least 2 steps, not 1"), (2.0, "whole number")],
+)
+def test_fewer_than_two_steps_are_refused(steps, message):
+    with pytest.raises(UserError, match=message):
+        Adding(steps)
 
 
-def test_load_task_passes_on_what_it_was_given():
-    task = load_task("adding", steps=7, train_size=11, test_size=12)
-    assert isinstance(task, Adding)
-    assert (task.steps, task.train_size, task.test_size) == (7, 11, 12)
-
-
-def test_an_unknown_task_is_answered_with_those_there_are():
-    with pytest.raises(UserError, match=r"'subtracting'.*adding, smnist, pmnist, scifar"):
-        load_task("subtracting")
+def test_fresh_sequences_to_choose_on_are_in_no_other_set():
+    task = Adding(20, train_size=10, test_size=10)
+    batches, what = task.held_out(25, batch=10)
+    assert what == "fresh sequences"
+    assert [len(y) for _, y in batches] == [10, 10, 5]
+    others = torch.cat([task.stage(0, 0)[1], task.test_samples(slice(0, 10))[1]])
+    assert not torch.isin(torch.cat([y for _, y in batches]), others).any()
 
 
 def test_the_test_set_is_the_same_however_it_is_cut():

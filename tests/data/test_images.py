@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from glstm.data import load_task
 from glstm.data.images import PixelTask
 from glstm.errors import UserError
 
@@ -13,7 +12,7 @@ SIDE, COUNT = 5, 40
 def task(shift: int, channels: int = 2) -> PixelTask:
     draws = torch.Generator().manual_seed(0)
     images = torch.randint(1, 256, (COUNT, SIDE * SIDE, channels), generator=draws, dtype=torch.uint8)
-    return PixelTask("smnist", (images, torch.arange(COUNT) % 10), (images[:4], torch.arange(4)), shift=shift)
+    return PixelTask("images", (images, torch.arange(COUNT) % 10), (images[:4], torch.arange(4)), shift=shift)
 
 
 def test_images_move_as_a_whole_and_black_comes_in():
@@ -43,17 +42,31 @@ def test_moves_depend_on_seed_and_epoch_alone():
     assert not torch.equal(moves[0, 1], moves[1, 1])
 
 
-def test_stages_of_several_networks_are_cut_together():
+def test_stages_of_several_networks_are_cut_together_by_vmap():
     moving = task(1)
     stages = [moving.stage(seed, 1) for seed in (0, 1, 2)]
     together = tuple(torch.stack(parts) for parts in zip(*stages))
     for wanted in (slice(4, 9), torch.arange(4, 9)):
-        x, y = moving.cut(together, wanted)
+        x, y = torch.vmap(lambda stage, wanted=wanted: moving.cut(stage, wanted))(together)
         assert x.shape == (3, SIDE * SIDE, 5, 2)
         for number, stage in enumerate(stages):
             own_x, own_y = moving.cut(stage, wanted)
             assert torch.equal(x[number], own_x)
             assert torch.equal(y[number], own_y)
+
+
+def test_images_that_training_does_not_use_are_held_out():
+    draws = torch.Generator().manual_seed(0)
+    images = torch.randint(1, 256, (COUNT, SIDE * SIDE, 1), generator=draws, dtype=torch.uint8)
+    labels = torch.arange(COUNT) % 10
+    part = PixelTask("part", (images, labels), (images[:4], labels[:4]), train_size=30)
+    batches, what = part.held_out(7, batch=3)
+    assert what == "training sequences that were held out"
+    assert torch.cat([y for _, y in batches]).tolist() == labels[30:37].tolist()
+    assert torch.equal(torch.cat([x for x, _ in batches], 1), images[30:37].transpose(0, 1) / 255)
+    batches, what = task(0).held_out(7, batch=3)
+    assert "may have seen" in what
+    assert sum(len(y) for _, y in batches) == 7
 
 
 def test_test_images_stay_where_they_are():
@@ -63,8 +76,6 @@ def test_test_images_stay_where_they_are():
 def test_what_cannot_move_is_refused():
     with pytest.raises(UserError, match="by at least one pixel and less than their side, 5 here"):
         task(5)
-    with pytest.raises(UserError, match="the adding task has none"):
-        load_task("adding", shift=1)
     pixels = torch.zeros(2, 25, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
 
     class Shuffled(PixelTask):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from glstm.data import MNIST, PermutedMNIST, SequentialMNIST, load_task, mnist
+from glstm.data import MNIST, PermutedMNIST, SequentialMNIST, mnist
 from glstm.data.images import PixelTask
 from glstm.data.mnist import PERMUTATION_SEED, load, parse_idx, permutation
-from glstm.errors import DataError, UserError
+from glstm.errors import DataError
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -185,9 +185,3 @@ def test_real_permuted_mnist_is_the_sequential_one_in_another_order(real_mnist):
     (x, y), (permuted_x, permuted_y) = (task.batch("test", 50, 0, 0, 0) for task in (sequential, permuted))
     assert torch.equal(permuted_x, x[permutation()])
     assert torch.equal(permuted_y, y)
-
-
-def test_real_images_have_only_their_own_number_of_steps(real_mnist):
-    assert load_task("smnist", folder=real_mnist, steps=784, train_size=1).steps == 784
-    with pytest.raises(UserError, match="pmnist has 784 steps"):
-        load_task("pmnist", folder=real_mnist, steps=100, train_size=1)

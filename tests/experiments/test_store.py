@@ -14,14 +14,14 @@ from glstm.experiments import EXPERIMENTS
 from glstm.experiments.experiment import SMALL
 from glstm.experiments.runner import wanted
 from glstm.experiments.store import Store
-from glstm.training.recipe import Recipe
+from glstm.recipes import Recipe
 
 ONE, OTHER, THIRD = (Recipe("adding", seed=seed) for seed in range(3))
 
 CLAIM_AND_WAIT = """
 import os, sys
 from glstm.experiments.store import Store
-from glstm.training.recipe import Recipe
+from glstm.recipes import Recipe
 with Store(sys.argv[1]).claim([Recipe("adding")]) as ours:
     print(len(ours), flush=True)
     sys.stdin.read()

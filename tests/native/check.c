@@ -80,11 +80,11 @@ static int check(int T, int B, int D, int H, double openness) {
   for (int i = 0; i < T * H; i++) k[i] = (k[i] + 1) / 2 < openness ? (k[i] + 1.1f) / 2.2f : 0;
   Layer l = {.steps = T, .batch = B, .inputs = D, .hidden = H, .threads = 1, .x = x, .w_ih = w_ih, .w_hh = w_hh, .b = b,
              .k = k, .h0 = h0, .c0 = c0, .h = all_h};
-  Schedule *plan = glstm_schedule(k, T, H);
+  Schedule *schedule = glstm_schedule(k, T, H);
   double right = plain(&l, h, c);
   for (int way = 0; way < 3; way++) { /* dense, sparse or single, sparse with a tape */
     l.h_n = ends[0], l.c_n = ends[1], l.tape = way == 2 ? tape : NULL;
-    if (way ? glstm_sparse_forward(&l, plan) : glstm_dense_forward(&l)) return 1;
+    if (way ? glstm_sparse_forward(&l, schedule) : glstm_dense_forward(&l)) return 1;
     double worst = 0;
     for (size_t i = 0; i < states; i++) worst = fmax(worst, fmax(fabs(ends[0][i] - h[i]), fabs(ends[1][i] - c[i])));
     wrong += worst_is_over("forward", worst, 1e-5);
@@ -98,8 +98,8 @@ static int check(int T, int B, int D, int H, double openness) {
     Gradients d = {NULL, ends[2], ends[3], NULL, found[way][0], found[way][1], found[way][2], found[way][3],
                    found[way][4], found[way][5], found[way][6]};
     l.tape = tape, l.h = NULL;
-    if (way ? glstm_sparse_forward(&l, plan) : glstm_dense_forward(&l)) return 1;
-    if (way ? glstm_sparse_backward(&l, &d, plan) : glstm_dense_backward(&l, &d)) return 1;
+    if (way ? glstm_sparse_forward(&l, schedule) : glstm_dense_forward(&l)) return 1;
+    if (way ? glstm_sparse_backward(&l, &d, schedule) : glstm_dense_backward(&l, &d)) return 1;
   }
   for (int i = 0; i < 7; i++) wrong += worst_is_over("backward", difference(found[1][i], found[0][i], sizes[i]), 1e-4);
   float *operands[7] = {x, w_ih, w_hh, b, NULL, h0, c0};
@@ -117,7 +117,7 @@ static int check(int T, int B, int D, int H, double openness) {
     for (int i = 0; i < 7; i++) free(found[way][i]);
   for (int i = 0; i < 4; i++) free(ends[i]);
   free(x), free(w_ih), free(w_hh), free(b), free(k), free(h0), free(c0), free(all_h), free(tape), free(h), free(c);
-  glstm_schedule_free(plan);
+  glstm_schedule_free(schedule);
   if (wrong) printf("at T %d, B %d, D %d, H %d, openness %g\n", T, B, D, H, openness);
   return wrong;
 }

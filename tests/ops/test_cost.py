@@ -19,7 +19,7 @@ def table(openness, hidden=110):
 
 
 def chosen(openness, batch, taped, threads=1):
-    return cpu.sparse_plan((200, batch, 1), table(openness), False, taped, threads) is not None
+    return cpu.sparse_schedule((200, batch, 1), table(openness), False, taped, threads) is not None
 
 
 @needs_engine
@@ -44,15 +44,15 @@ def test_once_the_dense_path_is_chosen_more_openness_never_brings_the_sparse_one
 def test_forcing_a_path():
     k = torch.ones(5, 3)
     with cpu.forcing("sparse"):
-        assert cpu.sparse_plan((5, 2, 1), k, False, False, 1) is not None
+        assert cpu.sparse_schedule((5, 2, 1), k, False, False, 1) is not None
         with cpu.forcing("dense"):
-            assert cpu.sparse_plan((5, 2, 1), torch.zeros(5, 3), False, False, 1) is None
-    assert cpu.sparse_plan((5, 2, 1), k, False, False, 1) is None
+            assert cpu.sparse_schedule((5, 2, 1), torch.zeros(5, 3), False, False, 1) is None
+    assert cpu.sparse_schedule((5, 2, 1), k, False, False, 1) is None
 
 
 @needs_engine
 def test_no_schedule_is_made_where_it_cannot_pay(monkeypatch):
-    monkeypatch.setattr(cpu, "Plan", None)
+    monkeypatch.setattr(cpu, "Schedule", None)
     for batch in (1, 100):
         for taped in (False, True):
             assert not chosen(1.0, batch, taped)
@@ -68,4 +68,4 @@ def test_the_bound_is_one():
             for taped in (False, True):
                 shape = cost.Shape(200, batch, 1, 110, 16, 1, one_by_one=one_by_one and not taped)
                 bound = cost.sparse_at_least(shape, taped, int(k.count_nonzero()))
-                assert bound <= cost.sparse(shape, taped, cpu.Plan(k).counts)
+                assert bound <= cost.sparse(shape, taped, cpu.Schedule(k).counts)

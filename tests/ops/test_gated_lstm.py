@@ -171,8 +171,8 @@ def test_same_input_same_bits(gated_lstm):
 
 def test_without_gradients_nothing_is_kept_for_them():
     inputs = [tensor.detach() for tensor in operator_inputs(3, 2, 2, 2)]
-    *_, tape = torch.ops.glstm.gated_lstm(*inputs[:5], None, *inputs[5:], "tanh", True, False, False, "reference")
-    assert tape.numel() == 0
+    *_, tape, how = torch.ops.glstm.gated_lstm(*inputs[:5], None, *inputs[5:], "tanh", True, False, False, "reference")
+    assert tape.numel() == how.numel() == 0
 
 
 @pytest.mark.parametrize("sequence", [False, True])
@@ -189,7 +189,9 @@ def test_torch_accepts_the_operator(sequence, taped):
 def test_torch_accepts_the_backward_operator():
     x, w_ih, w_hh, b, k, h0, c0 = (tensor.detach() for tensor in operator_inputs(3, 2, 2, 2))
     tape = reference_backward.make_tape(*forward(x, w_ih, w_hh, b, k, k, h0, c0, "tanh"), h0, c0)
-    arguments = (None, h0, None, None, x, w_ih, w_hh, k, None, h0, tape, "tanh", False, True, False, "reference")
+    how = torch.empty(0, dtype=torch.int64)
+    inputs = (x, w_ih, w_hh, b, k, None, h0, c0)
+    arguments = (None, h0, None, None, *inputs, tape, how, "tanh", True, False, "reference")
     torch.library.opcheck(
         torch.ops.glstm.gated_lstm_backward.default, arguments, test_utils=["test_schema", "test_faketensor"]
     )

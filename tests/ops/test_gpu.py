@@ -165,7 +165,7 @@ def test_a_lost_sample_takes_no_other_with_it(hidden):
 
 
 def check_lost_samples(device, hidden):
-    """Not a number at a step at which nobody is open is not read; elsewhere it stays with its sample, both ways."""
+    """NaN at a step at which every unit is closed is not read; elsewhere it stays in its sample, in both passes."""
     tensors = operands(4, 5, 2, hidden, device=device)
     tensors["k"][1] = 0
     right = results(tensors, "cuda")

@@ -37,7 +37,7 @@ def test_lent_memory_is_aligned_and_its_own():
 
 
 def test_too_much_is_not_kept(monkeypatch):
-    monkeypatch.setattr(memory, "KEPT_AT_MOST", 100)
+    monkeypatch.setattr(memory, "MOST_IDLE", 100)
     where = memory.borrow(BIG).data_ptr()
     assert where  # given back at once
     memory.borrow(1)

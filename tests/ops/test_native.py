@@ -136,7 +136,7 @@ def test_the_same_bits_from_run_to_run(path):
         assert all(torch.equal(a, b) for a, b in zip(runs[0], other, strict=True))
 
 
-def test_an_input_nobody_is_open_for_is_not_read(path):
+def test_an_input_is_not_read_where_every_unit_is_closed(path):
     layer = GLSTM(2, 4, mu=(1, 5), sigma=1.0, threshold=0.1)
     clean = torch.randn(12, 20, 2)
     dirty = clean.clone()

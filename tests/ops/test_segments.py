@@ -72,7 +72,7 @@ def test_a_layer_in_segments():
 def test_without_gradients_segments_are_ignored(monkeypatch):
     layer = LSTM(2, 5)
     layer.segment = 3
-    monkeypatch.setattr(Segmented, "apply", None)
+    monkeypatch.setattr(Segmented, "_segments", None)
     with torch.no_grad():
         layer(torch.randn(10, 2, 2))
     with pytest.raises(TypeError):
@@ -88,11 +88,22 @@ def test_a_segment_is_a_number_of_steps(segment):
         gated_lstm(*tensors, segment=segment)
 
 
-def test_second_derivatives_do_not_go_through_segments():
-    layer, x = LSTM(2, 5), torch.randn(10, 2, 2, requires_grad=True)
-    layer.segment = 3
-    with pytest.raises(NotImplementedError, match="second derivatives do not go through segments"):
-        torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+def test_second_derivatives_go_through_segments():
+    layer, x = LSTM(2, 5, dtype=torch.float64), torch.randn(10, 2, 2, dtype=torch.float64, requires_grad=True)
+    found = []
+    for layer.segment in (None, 3):
+        (first,) = torch.autograd.grad(layer(x)[0].sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(first.square().sum(), [x, *layer.parameters()]))
+    assert all(relative_error(one, other) < 1e-12 for one, other in zip(*found, strict=True))
+
+
+def test_several_models_in_segments():
+    inputs = [
+        torch.stack(parts).detach().requires_grad_()
+        for parts in zip(*(operands(9, 2, 2, 4, False, torch.float64) for _ in range(3)))
+    ]
+    whole, cut = (results(inputs, segment=segment) for segment in (None, 4))
+    assert all(relative_error(one, other) < 1e-12 for one, other in zip(cut, whole, strict=True))
 
 
 @pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")

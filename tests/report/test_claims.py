@@ -7,13 +7,13 @@ import pytest
 
 from glstm.errors import UserError
 from glstm.experiments import EXPERIMENTS
+from glstm.recipes import Recipe
 from glstm.report import figures
 from glstm.report.claims import LEARNT, claims
 from glstm.report.frontier import operating_points
 from glstm.report.page import page
 from glstm.report.results import Arm, Result, Run
 from glstm.report.tables import document
-from glstm.training.recipe import Recipe
 
 NEVER = 10_000
 MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}}

@@ -38,7 +38,7 @@ def test_both_directions(layers, batch_first):
 
 
 def test_differences_are_seen():
-    """The comparison itself: another network's graph is not this one's, and what is no number is nobody's."""
+    """The comparison itself: it refuses the graph of another network, and NaN."""
     model = network("g-LSTM")
     for change in (0.1, torch.nan):
         other = network("g-LSTM")
@@ -56,13 +56,44 @@ def test_sizes_stay_open():
     assert [node.op_type for node in graph.node].count("Scan") == 2
 
 
-def test_a_gate_without_a_formula_is_named():
-    class Odd(glstm.Gate):
-        def openness(self, times, unit, training):
-            return torch.ones_like(times).unsqueeze(-1)
+def of_gate(openness) -> glstm.SequenceModel:
+    """A network whose gate computes just that, from times and a value for each unit."""
 
-    model = glstm.SequenceModel(glstm.GatedLSTM(1, 3, gate=Odd()), torch.nn.Linear(3, 1))
-    with pytest.raises(ValueError, match="there is no ONNX for a gate of the kind Odd"):
+    class Own(glstm.Gate):
+        names = ("at",)
+        at = (1.0, 50.0)
+
+        def openness(self, times, unit, training):
+            return openness(times.unsqueeze(-1), unit["at"])
+
+    return glstm.SequenceModel(glstm.GatedLSTM(1, 5, gate=Own()), torch.nn.Linear(5, 2)).eval()
+
+
+FORMULAS = {
+    "exponential": lambda t, at: torch.exp(-((t - at) / 7).abs()),
+    "cosine": lambda t, at: (0.5 + 0.5 * torch.cos(0.3 * (t - at))).clamp(min=0.2),
+    "logistic": lambda t, at: torch.sigmoid(2 - (t - at).square() / 40),
+    "bell": lambda t, at: 1 / (1 + ((t - at) / 5) ** 2),
+    "remainder of either sign": lambda t, at: torch.remainder(at - t, -7.0) / -7.0,
+    "steps": lambda t, at: torch.where((t > at) & ~(t > at + 9), 1.0, torch.floor(t / 5000)),
+    "minimum": lambda t, at: torch.minimum((t / 50).clamp(max=1.0), torch.maximum(at / 60, t * 0)),
+    "truth values": lambda t, at: (t > at) * torch.exp(-(t - at) / 9) + 0.25 * (t <= at),
+    "no unit differs": lambda t, at: torch.tanh(t / 30) ** 3,
+    "seen by nobody": lambda t, at: torch.zeros_like(t - at) + 1 - 0.5 * (t <= at).to(t.dtype),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_any_gate_is_written_from_what_it_computes(name):
+    model = of_gate(FORMULAS[name])
+    assert max(differences(model, export_whole(model), export_step(model), 60).values()) < 1e-5
+
+
+def test_a_gate_that_computes_what_onnx_cannot_is_named():
+    model = of_gate(lambda t, at: torch.special.bessel_j0(t - at).abs())
+    with pytest.raises(
+        UserError, match="the gate Own cannot be written as ONNX: it computes with torch's special_bessel_j0"
+    ):
         export_whole(model)
 
 

@@ -238,8 +238,8 @@ def test_what_cannot_be_deployed_is_named():
     for inputs in (3, 5):
         with pytest.raises(ValueError, match=f"the head reads {inputs} numbers, but the layer has 4 units"):
             deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Linear(inputs, 2)), STEPS)
-    with pytest.raises(TypeError, match="the layer must be a GLSTM, PLSTM, LSTM or GatedLSTM of glstm"):
-        glstm.SequenceModel(torch.nn.LSTM(1, 4), torch.nn.Linear(4, 2))
+    with pytest.raises(ValueError, match=r"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM .* not a GRU"):
+        deploy(glstm.SequenceModel(torch.nn.GRU(1, 4), torch.nn.Linear(4, 2)), STEPS)
     with pytest.raises(ValueError, match="threshold must be a number"):
         deploy(network("g-LSTM"), STEPS, "0.1")
     odd = glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()))

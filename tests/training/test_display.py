@@ -7,9 +7,9 @@ from rich.console import Console
 
 from glstm.data import Adding
 from glstm.training.display import EpochRow, Lines, LiveTable, LossRow, display_for
-from glstm.training.recipe import Recipe
+from glstm.training.settings import Settings
 
-RECIPE = Recipe("adding", steps=10, epochs=4, batch=10, train_size=50)
+SETTINGS = Settings(epochs=4, batch=10)
 ROW = EpochRow(2, train_loss=0.25, test_loss=0.2, test_error=0.125, mean_k=0.5, open_share=0.75, seconds=1.0,
                test_seconds=0.5)  # fmt: skip
 OTHER = replace(ROW, train_loss=0.75, test_error=0.375, mean_k=0.1)
@@ -21,7 +21,9 @@ def text(console: Console) -> str:
 
 
 def play(display, rows: list[EpochRow]) -> None:
-    display.start([RECIPE.changed(seed=41 + n) for n in range(len(rows))], Adding(10, train_size=50), [[]] * len(rows))
+    display.start(
+        [SETTINGS.changed(seed=41 + n) for n in range(len(rows))], Adding(10, train_size=50), [[]] * len(rows)
+    )
     display.loss([LossRow(2, 4, 0.3125)] * len(rows))
     display.batch(2, 5, 5)
     display.epoch(rows)
@@ -51,7 +53,7 @@ def test_elsewhere_there_is_a_line_an_epoch():
 def test_a_long_epoch_gives_a_sign_of_life():
     console = Console(file=io.StringIO(), width=100)
     display = Lines(console, every=0.0)
-    display.start([RECIPE], Adding(10, train_size=50), [[]])
+    display.start([SETTINGS], Adding(10, train_size=50), [[]])
     display.batch(1, 1, 5)
     display.loss([LossRow(1, 2, 0.3125)])
     display.batch(1, 2, 5)
@@ -73,3 +75,16 @@ def test_several_runs_are_a_mean_and_a_range_elsewhere():
     assert line.startswith(
         "epoch 2/4: loss 0.5 (0.25 to 0.75), mse 2.50e-01 (1.25e-01 to 3.75e-01), mean k 0.300 (0.100 to 0.500), 1.5 s"
     )
+
+
+def test_networks_without_gates_show_none_and_those_that_skip_show_how_much():
+    for row, shown in (
+        (replace(ROW, mean_k=None, open_share=None), "mse 1.25e-01, 1.5 s"),
+        (replace(ROW, mean_k=None, open_share=0.25), "mse 1.25e-01, updates 25.0 %, 1.5 s"),
+    ):
+        console = Console(file=io.StringIO(), width=100)
+        play(display_for(console), [row])
+        assert shown in text(console)
+        terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+        play(display_for(terminal), [row])
+        assert ("25.0 %" in text(terminal)) == (row.open_share is not None)

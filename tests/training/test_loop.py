@@ -10,15 +10,12 @@ from safetensors.torch import load_file
 
 from glstm import gate_parameters, weight_parameters
 from glstm.errors import UserError
-from glstm.training.build import build_task
+from glstm.recipes import Recipe, make_task, model_maker
 from glstm.training.display import Display
 from glstm.training.evaluate import cost
-from glstm.training.fabric import make_fabric
 from glstm.training.loop import Trainer
-from glstm.training.population import Population
-from glstm.training.recipe import Recipe
 from glstm.training.run import RunFolder
-from small_runs import RECIPES, SMALL, StopAfter, go_on, results, start
+from small_runs import RECIPES, SMALL, StopAfter, go_on, population, results, start
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
@@ -167,12 +164,12 @@ def test_a_gate_rate_of_zero_freezes_the_gate(tmp_path):
 
 def test_weights_are_clipped_and_gates_are_not():
     recipe = SMALL.changed(optimizer="sgd", lr=1.0, gate_lr=1.0, clip=1e-6)
-    population = Population([recipe], build_task(recipe), precision="64-true")
-    before = copy.deepcopy(population.models[0])
-    population.start(1)
-    population.step()
+    found = population([recipe], precision="64-true")
+    before = copy.deepcopy(found.models[0])
+    found.start(1)
+    found.step()
     moved = [
-        torch.cat([(old - new).flatten() for old, new in zip(of(before), of(population.models[0]), strict=True)]).norm()
+        torch.cat([(old - new).flatten() for old, new in zip(of(before), of(found.models[0]), strict=True)]).norm()
         for of in (weight_parameters, gate_parameters)
     ]
     assert moved[0].item() == pytest.approx(1e-6, rel=1e-3)
@@ -181,7 +178,7 @@ def test_weights_are_clipped_and_gates_are_not():
 
 @pytest.mark.parametrize("stop", [False, True])
 def test_divergence_is_said_and_the_last_good_state_kept(tmp_path, stop):
-    trainer = start(SMALL.changed(optimizer="sgd", lr=1e30, clip=0.0, train_size=600), tmp_path / "run")
+    trainer = start(SMALL.changed(optimizer="sgd", lr=1e30, clip=0.0, data={"train_size": 600}), tmp_path / "run")
     with pytest.raises(UserError, match="training diverged; lower lr"):
         trainer.fit(should_stop=StopAfter(2) if stop else lambda: False)
     kept = load_file(tmp_path / "run" / "checkpoint.safetensors")
@@ -189,9 +186,9 @@ def test_divergence_is_said_and_the_last_good_state_kept(tmp_path, stop):
 
 
 def test_a_permutation_is_kept_with_the_run_and_checked(real_mnist, tmp_path):
-    recipe = Recipe("pmnist", units=2, train_size=4, test_size=4, batch=4, epochs=1)
-    folder = RunFolder(tmp_path / "run")
-    trainer = Trainer(recipe, folder, make_fabric("cpu"), real_mnist)
+    recipe = Recipe("pmnist", units=2, data={"train_size": 4, "test_size": 4}, batch=4, epochs=1)
+    folder, task = RunFolder(tmp_path / "run"), make_task(recipe, real_mnist)
+    trainer = Trainer(task, model_maker(recipe, task), recipe, folder)
     trainer.begin()
     saved = folder.path / "permutation.json"
     assert len(set(json.loads(saved.read_text())["order"])) == 784

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from glstm.training.optimizers import make_optimizer
-from glstm.training.recipe import Recipe
+from glstm.training.optimizers import OPTIMIZERS
+from glstm.training.settings import Settings
 
 TORCH = {
     "sgd": lambda groups, _: torch.optim.SGD(groups),
-    "rmsprop": lambda groups, recipe: torch.optim.RMSprop(groups, alpha=recipe.decay),
+    "rmsprop": lambda groups, own: torch.optim.RMSprop(groups, alpha=own.decay),
     "adam": lambda groups, _: torch.optim.Adam(groups),
 }
 
@@ -16,18 +16,18 @@ TORCH = {
 @pytest.mark.parametrize("name", TORCH)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
 def test_each_row_moves_as_torchs_own_would_move_it(name, dtype, tolerance):
-    recipes = [
-        Recipe("adding", optimizer=name, decay=decay, lr=lr, gate_lr=gate)
+    settings = [
+        Settings(optimizer=name, decay=decay, lr=lr, gate_lr=gate)
         for decay, lr, gate in ((0.5, 1e-2, 0.3), (0.9, 1e-3, 0.0), (0.99, 0.1, 0.1))
     ]
     values = torch.randn(3, 7, dtype=dtype)
-    rates = torch.tensor([[recipe.lr] * 5 + [recipe.gate_lr] * 2 for recipe in recipes], dtype=dtype)
+    rates = torch.tensor([[own.lr] * 5 + [own.gate_lr] * 2 for own in settings], dtype=dtype)
     rows = [[row[:5].clone().requires_grad_(), row[5:].clone().requires_grad_()] for row in values]
     expected = [
-        TORCH[name]([{"params": [a], "lr": recipe.lr}, {"params": [b], "lr": recipe.gate_lr}], recipe)
-        for (a, b), recipe in zip(rows, recipes, strict=True)
+        TORCH[name]([{"params": [a], "lr": own.lr}, {"params": [b], "lr": own.gate_lr}], own)
+        for (a, b), own in zip(rows, settings, strict=True)
     ]
-    mine = make_optimizer(recipes, values)
+    mine = OPTIMIZERS[name](values, values.new_tensor([[own.decay] for own in settings]))
     for count in range(1, 30):
         gradient = torch.randn(3, 7, dtype=dtype)
         mine.step(values, gradient, rates, torch.tensor(count))

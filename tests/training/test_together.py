@@ -7,10 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from glstm.errors import UserError
-from glstm.training import Population
-from glstm.training.build import build_task
 from glstm.training.display import Display
-from small_runs import RECIPES, SMALL, StopAfter, go_on, results, start
+from small_runs import PHASES, RECIPES, SMALL, StopAfter, go_on, population, results, start
 
 TRIO = [
     SMALL,
@@ -18,12 +16,10 @@ TRIO = [
         seed=1,
         budget=0.5,
         budget_epochs=2,
-        threshold=0.05,
+        options={"threshold": 0.05},
         schedule="linear",
         cell="plstm",
-        tau=12.0,
-        s=(0.0, 6.0),
-        r=0.5,
+        gate=PHASES,
     ),
     SMALL.changed(seed=5, clip=0.0, lr=1e-3, cell="lstm"),
 ]
@@ -114,14 +110,14 @@ def test_the_others_of_one_that_diverges_can_stop_and_go_on(tmp_path, alone):
 
 
 def test_starting_an_epoch_twice_moves_a_curriculum_once():
-    population = Population([RECIPES["curriculum"]], build_task(SMALL))
-    population.train(1)
-    population.start(2)
-    population.train(2)
-    again = Population([RECIPES["curriculum"]], build_task(SMALL))
+    twice = population([RECIPES["curriculum"]])
+    twice.train(1)
+    twice.start(2)
+    twice.train(2)
+    again = population([RECIPES["curriculum"]])
     again.train(1)
     again.train(2)
-    assert torch.equal(population.stack.flat, again.stack.flat)
+    assert torch.equal(twice.stack.flat, again.stack.flat)
 
 
 def test_a_checkpoint_of_another_shape_is_refused_in_one_sentence(tmp_path):
@@ -136,8 +132,8 @@ def test_everybody_is_told_about_everybody(tmp_path):
     told = []
 
     class Listen(Display):
-        def start(self, recipes, task, histories):
-            told.append(([recipe.seed for recipe in recipes], [len(history) for history in histories]))
+        def start(self, settings, task, histories):
+            told.append(([one.seed for one in settings], [len(history) for history in histories]))
 
         def loss(self, rows):
             told.append(len({row.loss for row in rows}))

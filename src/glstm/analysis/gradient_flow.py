@@ -31,8 +31,6 @@ def gradient_flow(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x:
     try:
         with torch.enable_grad():
             value = loss(model(x), y)
-            if not hidden:
-                raise ValueError("gradient_flow needs at least one step of input")
             gradients = torch.autograd.grad(value, hidden, materialize_grads=True)
     finally:
         hook.remove()
@@ -40,16 +38,22 @@ def gradient_flow(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x:
 
 
 def _step_by_step(layer, input: Tensor, hx=None, times: Tensor | None = None, *, sequence: bool = True):
-    """The layer's result, built from one-step runs so that each step's h (layers, B, H) is a tensor of its own."""
+    """The layer's result, built from calls of one step so that each step's h (layers, B, H) is a tensor of its own."""
     x = input.transpose(0, 1) if layer.batch_first else input
     t = as_times(times, x.shape[0], x.shape[1], layer.batch_first, x.device)
-    h, c = layer._initial_state(hx, x, batched=True)
+    if len(x) == 0:
+        raise ValueError("gradient_flow needs at least one step of input")
     states = []
     for n in range(len(x)):
-        _, (h, c) = layer._run(x[n : n + 1], h, c, t[n : n + 1], None, sequence=False)
+        step, time = x[n : n + 1], t[n : n + 1]
+        if layer.batch_first:
+            step, time = step.transpose(0, 1), time.T if time.dim() == 2 else time
+        # Not `layer(...)`: that would call this function again.
+        _, (h, c) = layer.forward(step, hx, time, sequence=False)
         h = h if h.requires_grad else h.requires_grad_()
+        hx = (h, c)
         states.append(h)
     output = None
     if sequence:
         output = torch.stack([h[-1] for h in states], 1 if layer.batch_first else 0)
-    return output, (h, c), states
+    return output, hx, states

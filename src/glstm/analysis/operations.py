@@ -1,4 +1,4 @@
-"""How many operations a network needs: the paper's formulas, and the exact count when frozen work is kept.
+"""How many operations a network needs: the paper's formulas, and the exact count when frozen contributions are stored.
 
 The paper counts a multiply or an add as one operation and a nonlinear function as five.
 """
@@ -23,10 +23,10 @@ def count_ops(steps: int, hidden: int, inputs: int, openness: float | None = Non
 
 
 def count_cached_ops(k: Tensor, inputs: int) -> int:
-    """The exact count for one sequence under the table k (T, H) when nothing known is computed again.
+    """The exact count for one sequence with the table k (T, H), when nothing is computed twice.
 
-    k does not depend on the input, so it is a table. A closed unit's h is constant, so its share in the other
-    units' sums is kept. With A_n the units open at step n, C_n = A_n & A_{n-1}, B_n = A_n - A_{n-1} and E_n the
+    k does not depend on the input, so it is a table. A closed unit's h is constant, so its contribution to the other
+    units' sums is stored. With A_n the units open at step n, C_n = A_n & A_{n-1}, B_n = A_n - A_{n-1} and E_n the
     units open at any step before n:
 
         N = sum_n 8 |C_n| |A_{n-1}| + 8 |B_n| |E_n| + |A_{n-1}| + |A_n| (8D + 29 + 7)
@@ -40,6 +40,6 @@ def count_cached_ops(k: Tensor, inputs: int) -> int:
     newly[1:] -= stay
     ever = is_open.cumsum(0).gt(0).sum(1).roll(1)
     ever[:1] = 0
-    kept = 8 * (stay * before[1:]).sum()
+    staying = 8 * (stay * before[1:]).sum()
     fresh = 8 * (newly * ever).sum()
-    return int(kept + fresh + before.sum() + now.sum() * (8 * inputs + 29 + 7))
+    return int(staying + fresh + before.sum() + now.sum() * (8 * inputs + 29 + 7))

@@ -1,1 +1,1 @@
-"""Speed, always side by side with a peer in one process, and always as a ratio."""
+"""Speed, always compared with a peer in the same process, and always as a ratio."""

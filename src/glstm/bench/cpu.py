@@ -1,4 +1,4 @@
-"""The CPU engine beside its peers: the cases we promise figures for, and how time grows with openness, T and H."""
+"""The CPU engine compared with its peers: the published cases, and how time grows with openness, T and H."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,11 +24,11 @@ class Case:
     batch: int
     openness: float = 1.0
     spread: float = 0.0  # of log-normal sigmas around the same mean; 0: all equal
-    outputs: bool = False  # all h are asked for, not only the last
+    outputs: bool = False  # all h are requested, not only the last
     steps: int = 784
     hidden: int = 110
     inputs: int = 1
-    asked: float | None = None  # the ratio to the fastest peer that we hold ourselves to
+    asked: float | None = None  # our goal for the ratio to the fastest peer
 
     def __str__(self) -> str:
         details = ["fully open" if self.openness == 1 else f"{100 * self.openness:g} % open"]

@@ -1,4 +1,4 @@
-"""A deployed network beside torch's LSTM and ONNX Runtime's of the size it had, one sequence at a time."""
+"""A deployed network compared with LSTMs of its original size in torch and ONNX Runtime, one sequence at a time."""
 
 import ctypes
 
@@ -13,7 +13,7 @@ from glstm.runtime import Runtime
 
 
 def times(model: SequenceModel, runtime: Runtime, x: Tensor, seconds: float, threads=(1, 2)) -> dict[str, float]:
-    """Seconds that one sequence x (T, 1, D) takes each; ours first. ONNX Runtime only where it is installed."""
+    """The seconds that each takes for one sequence x (T, 1, D); ours first. ONNX Runtime only if it is installed."""
     layer = model.layer
     lstm = nn.LSTM(layer.input_size, layer.hidden_size, layer.num_layers).eval()
     x = x.contiguous()

@@ -1,4 +1,4 @@
-"""The CUDA engine beside cuDNN's ungated LSTM and the eager gated loop: forward and backward, with all gradients."""
+"""The CUDA engine compared with cuDNN's ungated LSTM and the eager gated loop: forward and backward, all gradients."""
 
 import math
 from collections.abc import Callable
@@ -15,9 +15,10 @@ from glstm.ops.gpu import scan
 
 OURS, GRAPH, CUDNN, EAGER = "glstm", "glstm, as a CUDA graph", "cuDNN nn.LSTM", "eager gated loop"
 
-# Counted on an H100 or H200: cycles of a product of 16 x 16 x 8 on one of four schedulers, special functions in a cycle
-# of a multiprocessor, cycles in which warps meet, and in which the blocks of a cluster do.
-PRODUCT, SPECIAL, MEETING, JOURNEY, CYCLES = 8, 16, 100, 200, 1.8e3  # the last: in a microsecond
+# For an H100 or H200: cycles of a product of 16 x 16 x 8 on one of four schedulers, special functions per cycle of a
+# multiprocessor, cycles of a barrier of warps, cycles of an exchange between the blocks of a cluster, and cycles per
+# microsecond.
+PRODUCT, SPECIAL, BARRIER, EXCHANGE, CYCLES = 8, 16, 100, 200, 1.8e3
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Case:
     precision: str = "high"
     open_share: float = 1.0  # how open the units are, in the order of their moments
     asked: float | None = None
-    eager: bool = False  # beside the eager loop, too, which takes a while
+    eager: bool = False  # also compared with the eager loop, which takes long
 
     def __str__(self) -> str:
         parts = [f"{self.models} models"] if self.models else []
@@ -138,15 +139,15 @@ def _measure(case: Case, runs: int, eager: bool) -> dict:
 
 
 def counted_floor(x: torch.Tensor, w_hh: torch.Tensor) -> float | None:
-    """Microseconds that a forward step takes at least, in 'high' precision: products while special functions are found,
-    or the other way round, and then the warps, or blocks, have to meet."""
+    """A lower bound for a forward step in 'high' precision, in microseconds: products and special functions at the same
+    time, and then the warps, or blocks, wait for each other."""
     shape = gpu.shape_for(x, w_hh, exact=False)
     if shape is None or gpu.exact_for(x.dtype):
         return None
     own = shape.padded // shape.ranks  # units of a multiprocessor
     products = own / 16 * (shape.padded // 16)  # of four gates, on four schedulers
     specials = 5 * own * scan.TILE
-    together = MEETING if shape.ranks == 1 else MEETING + JOURNEY
+    together = BARRIER if shape.ranks == 1 else BARRIER + EXCHANGE
     return (max(PRODUCT * products, specials / SPECIAL) + together) / CYCLES
 
 

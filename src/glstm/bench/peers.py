@@ -1,13 +1,13 @@
-"""Who runs beside us: torch's own LSTM, ONNX Runtime's, and the gated LSTM as one would write it in plain torch."""
+"""What we compare with: torch's own LSTM, ONNX Runtime's, and the gated LSTM written in plain torch."""
 
 import torch
 from torch import Tensor, nn
 
-from glstm.errors import UserError
+from glstm.extras import needed_by
 
 
 def eager_gated_lstm(x: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor, k: Tensor) -> Tensor:
-    """The final h; a plain loop, written with care: one product for all inputs, one a step, no indexing inside."""
+    """The final h, by a plain but efficient loop: one product for all inputs, one per step, no indexing inside."""
     h = c = x.new_zeros(x.shape[1], w_hh.shape[1])
     recurrent = w_hh.T
     for drive, openness in zip((x @ w_ih.T + b).unbind(0), k.unbind(0)):
@@ -20,10 +20,8 @@ def eager_gated_lstm(x: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor, k: Tensor
 
 def onnx_lstm(lstm: nn.LSTM) -> bytes:
     """As an ONNX graph of a node for each layer: x (T, B, D) to the top's final h (1, B, H)."""
-    try:
+    with needed_by("ONNX Runtime, a peer in this benchmark,"):
         from onnx import TensorProto, helper, numpy_helper
-    except ImportError as error:
-        raise UserError("ONNX Runtime is a peer in this benchmark: pip install 'glstm[bench]' brings it") from error
 
     def reordered(name: str) -> Tensor:
         i, f, g, o = lstm.get_parameter(name).detach().chunk(4)
@@ -53,7 +51,8 @@ def onnx_lstm(lstm: nn.LSTM) -> bytes:
 
 
 def onnx_session(graph: bytes, threads: int):
-    import onnxruntime
+    with needed_by("this benchmark"):
+        import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -1,4 +1,4 @@
-"""Several contenders, timed in turns: what the machine does meanwhile hits them all alike."""
+"""Several contenders, timed in turns, so that other load on the machine affects all of them."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from statistics import median
 import torch
 
 Call = Callable[[], object]
-SETTLE = 0.02  # seconds in which the threads of the one before fall asleep
+SETTLE = 0.02  # seconds in which the threads of the contender before stop spinning
 WARMING = 0.1  # seconds: a call that takes longer warms up by itself
 
 
@@ -20,10 +20,10 @@ class Timing:
 
 
 def race(contenders: dict[str, Callable[[int], Call]], threads: Iterable[int], seconds: float) -> dict[str, Timing]:
-    """The median time of each contender, at the number of threads that suits it best.
+    """The median time of each contender, at its best number of threads.
 
-    A contender makes, for a number of threads, what is then called again and again: for `seconds` at each number
-    of threads, in five turns, and no fewer than five times.
+    A contender takes a number of threads and returns the function to time. That function is called for `seconds` at
+    each number of threads, in five turns, and at least five times.
     """
     best: dict[str, Timing] = {}
     before = torch.get_num_threads()

@@ -1,1 +1,1 @@
-"""The command line: one file a verb. Importing any of them does nothing."""
+"""The command line: one file per verb. Importing them has no effect."""

@@ -1,4 +1,4 @@
-"""`glstm bench`: how fast it is here, beside the peers."""
+"""`glstm bench`: the speed on this machine, compared with the peers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from glstm.cli.export import Data, Run, Threshold, calibration, load_with_task
+from glstm.cli.export import calibration, load_with_task
+from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption
 from glstm.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="Speed beside torch's LSTM, ONNX Runtime and a plain loop, as ratios.")
@@ -158,9 +159,9 @@ def table(results) -> Table:
 
 @app.command("cortex-m4")
 def cortex_m4(
-    run: Run,
-    threshold: Threshold = None,
-    data: Data = None,
+    run: RunFolderArgument,
+    threshold: ThresholdOption = None,
+    data: DataOption = None,
     out: Annotated[Path, typer.Option(help="Where to write the figures, as JSON.")] = Path("runs/bench/cortex-m4.json"),
 ) -> None:
     """Exported C on an emulated Cortex-M4 board, beside a plain LSTM of the same size exported the same way.

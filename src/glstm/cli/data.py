@@ -1,4 +1,4 @@
-"""`glstm data`: which data sets there are, where they lie, and whether they are whole."""
+"""`glstm data`: which data sets there are, where their files are, and whether they are complete."""
 
 from pathlib import Path
 from typing import Annotated
@@ -77,6 +77,6 @@ def verify(names: Names = None, data: Folder = None) -> None:
             except DataError as error:
                 failed.append(str(error))
                 if path is None:
-                    break  # that one sentence named everything missing
+                    break  # the first error names everything that is missing
     if failed:
         raise DataError("; ".join(failed))

@@ -1,6 +1,5 @@
-"""`glstm deploy`: what a trained network costs in use, and how far it can be closed."""
+"""`glstm deploy`: what a trained network costs when it is used, and how large its threshold may be."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,17 +8,18 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from glstm.cli.export import Data, Run, Threshold, checked_threshold
-from glstm.cli.train import require_folder
+from glstm.cli.export import chosen_threshold, deployable
+from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption, require_folder
+from glstm.cli.train import load_recipe
 from glstm.errors import UserError
 
 HELD_OUT = 5000  # sequences on which a threshold is chosen
-NOBODYS_SEED = -1  # of sequences that no run was trained on
+BATCH = 500
 
 
 def deploy(
-    run: Run,
-    threshold: Threshold = None,
+    run: RunFolderArgument,
+    threshold: ThresholdOption = None,
     max_error: Annotated[
         float | None,
         typer.Option(
@@ -29,7 +29,7 @@ def deploy(
         ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="To measure each contender for.")] = 1.0,
-    data: Data = None,
+    data: DataOption = None,
 ) -> None:
     """Fix which unit works when, and say what that brings: units, openness, operations, error, time.
 
@@ -37,9 +37,9 @@ def deploy(
     size, in the same run.
     """
     from glstm.bench.deployed import times
+    from glstm.recipes import make_task
     from glstm.runtime import deploy as make_runtime
     from glstm.runtime.threshold import CANDIDATES, largest_threshold
-    from glstm.training.build import build_task
     from glstm.training.evaluate import cost, sums_of, threshold_at
     from glstm.training.run import RunFolder
 
@@ -49,13 +49,14 @@ def deploy(
     if max_error is not None and not max_error >= 0:
         raise UserError(f"--max-error is how much more error may be, 0 or more, not {max_error}")
     folder = RunFolder(run)
-    recipe, model = folder.recipe(), folder.load_model().float()
-    task = build_task(recipe, data or folder.data())
+    model = deployable(run, folder.load_model()).float()
+    as_trained = model.layer.threshold
+    task = make_task(load_recipe(folder), data or folder.data())
     folder.check_artifacts(task)
     console = Console()
     if max_error is not None:
         allowed = max_error / 100 if task.as_percent else max_error
-        sequences, seen = _held_out(recipe, task, data or folder.data())
+        sequences, seen = task.held_out(HELD_OUT, BATCH)
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("choosing a threshold", total=len(CANDIDATES) + 1)
 
@@ -63,27 +64,28 @@ def deploy(
                 progress.advance(bar)
                 return _error(model, task, sequences, value)
 
-            threshold = largest_threshold(error_at, allowed, recipe.threshold)
-        became = [task.format_error(_error(model, task, sequences, value)) for value in (recipe.threshold, threshold)]
+            threshold = largest_threshold(error_at, allowed, as_trained)
+        became = [task.format_error(_error(model, task, sequences, value)) for value in (as_trained, threshold)]
         console.print(
-            f"threshold {threshold:g}, chosen on {seen}; there {became[0]} became {became[1]}", highlight=False
+            f"threshold {threshold:g}, chosen on {_size(sequences):,} {seen}; there {became[0]} became {became[1]}",
+            highlight=False,
         )
-    threshold = checked_threshold(recipe.threshold, threshold)
+    threshold = chosen_threshold(as_trained, threshold)
 
     runtime = make_runtime(model, task.steps, threshold)
-    trained = make_runtime(model, task.steps, recipe.threshold)
+    trained = make_runtime(model, task.steps, as_trained)
     errors, prices = [], []
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("testing", total=2 * task.batch_count("test", 500))
-        for network, value in ((trained, recipe.threshold), (runtime, threshold)):
-            _, error = sums_of(network, task, 500, on_batch=lambda: progress.advance(bar))
+        bar = progress.add_task("testing", total=2 * task.batch_count("test", BATCH))
+        for network, value in ((trained, as_trained), (runtime, threshold)):
+            _, error = sums_of(network, task, BATCH, on_batch=lambda: progress.advance(bar))
             errors.append(float(error) / task.test_size)
             with threshold_at(model.layer, value):
                 prices.append(cost(model.layer, task.steps))
     table = Table("", "as trained", f"deployed at {threshold:g}", title=escape(str(run)))
     for column in table.columns[1:]:
         column.justify = "right"
-    units = recipe.units * recipe.layers
+    units = model.layer.hidden_size * model.layer.num_layers
     table.add_row("units", str(units), str(sum(runtime.units)))
     table.add_row("open", *(f"{100 * price.open_share:.2f} %" for price in prices))
     table.add_row("operations, plain LSTM", *(_millions(price.lstm_ops) for price in prices))
@@ -106,28 +108,6 @@ def deploy(
     console.print(table)
 
 
-def _held_out(recipe, task, data: Path | None) -> tuple[list, str]:
-    """Batches to choose a threshold on, and what they are: sequences that the network has not been trained on, if there
-    are any."""
-    import torch
-
-    from glstm.training.build import build_task
-
-    whole, used = task, task.train_size
-    if recipe.train_size is not None:
-        whole = build_task(recipe.changed(train_size=None), data)
-    if recipe.task == "adding":
-        count, stage, what = HELD_OUT, task.stage(NOBODYS_SEED, 0), "fresh sequences"
-    elif whole.train_size > used:
-        count = min(HELD_OUT, whole.train_size - used)
-        task, stage, what = whole, (torch.arange(used, used + count),), "training sequences that were held out"
-    else:
-        count, stage = min(HELD_OUT, task.train_size), task.stage(0, 0)[:1]
-        what = "training sequences, all of them seen before: --train-size in training would hold some out"
-    batches = [task.cut(stage, slice(first, min(first + 500, count))) for first in range(0, count, 500)]
-    return batches, f"{sum(y.shape[-1] for _, y in batches):,} {what}"
-
-
 def _error(model, task, batches: list, threshold: float) -> float:
     import torch
 
@@ -135,7 +115,11 @@ def _error(model, task, batches: list, threshold: float) -> float:
 
     with torch.no_grad(), evaluating(model), threshold_at(model.layer, threshold):
         wrong = sum(float(task.errors(model(x), y).sum()) for x, y in batches)
-    return wrong / sum(y.shape[-1] for _, y in batches)
+    return wrong / _size(batches)
+
+
+def _size(batches: list) -> int:
+    return sum(len(y) for _, y in batches)
 
 
 def _millions(operations: float) -> str:

@@ -7,18 +7,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from glstm.cli.train import require_folder
+from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption, checked_threshold, require_folder
+from glstm.cli.train import load_recipe
 from glstm.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="A trained network as plain C for a microcontroller, or as ONNX.")
-
-# What all verbs ask that take a trained network somewhere.
-Run = Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)]
-Threshold = Annotated[
-    float | None,
-    typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),
-]
-Data = Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)]
 
 CALIBRATION = 500  # training sequences that int8 scales are chosen on
 SELF_TEST = 3  # sequences in the self-test
@@ -26,12 +19,12 @@ SELF_TEST = 3  # sequences in the self-test
 
 @app.command("c")
 def export_to_c(
-    run: Run,
+    run: RunFolderArgument,
     out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
     name: Annotated[str, typer.Option(help="Of the files, and before every name in them.")] = "network",
-    threshold: Threshold = None,
+    threshold: ThresholdOption = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
-    data: Data = None,
+    data: DataOption = None,
 ) -> None:
     """One .h and one .c: portable C99, no library, no allocation, state in the caller's struct.
 
@@ -64,20 +57,17 @@ def export_to_c(
 
 @app.command()
 def onnx(
-    run: Run,
+    run: RunFolderArgument,
     out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
     name: Annotated[str, typer.Option(help="Of the files: NAME.onnx and NAME-step.onnx.")] = "network",
-    threshold: Threshold = None,
+    threshold: ThresholdOption = None,
 ) -> None:
     """NAME.onnx for whole sequences of any length and batch, NAME-step.onnx for one step with its state.
 
     Both are compared with PyTorch in ONNX Runtime before they are written.
     """
-    try:
-        from glstm.runtime.check_onnx import differences
-        from glstm.runtime.export_onnx import export_step, export_whole
-    except ImportError as error:
-        raise UserError(f"{error.name} is needed to export ONNX: pip install 'glstm[onnx]' brings it") from error
+    from glstm.runtime.check_onnx import differences
+    from glstm.runtime.export_onnx import export_step, export_whole
     from glstm.storage import make_folder, write_together
 
     if not re.fullmatch(r"\w[\w.-]*", name):
@@ -98,11 +88,11 @@ def onnx(
 
 def load_with_task(run: Path, threshold: float | None, data: Path | None):
     """The run's model in float32, its task and the threshold to use."""
-    from glstm.training.build import build_task
+    from glstm.recipes import make_task
 
     require_folder(data)
     folder, model, threshold = _load(run, threshold)
-    task = build_task(folder.recipe(), data or folder.data())
+    task = make_task(load_recipe(folder), data or folder.data())
     folder.check_artifacts(task)
     return model.float(), task, threshold
 
@@ -117,12 +107,21 @@ def _load(run: Path, threshold: float | None):
     from glstm.training.run import RunFolder
 
     folder = RunFolder(run)
-    return folder, folder.load_model(), checked_threshold(folder.recipe().threshold, threshold)
+    model = deployable(run, folder.load_model())
+    return folder, model, chosen_threshold(model.layer.threshold, threshold)
 
 
-def checked_threshold(of_training: float, asked: float | None) -> float:
+def deployable(run: Path, model):
+    """Checks that it is a layer with gates and a head: only these can be deployed and exported."""
+    from glstm.gated import GatedLSTM
+    from glstm.models import SequenceModel
+
+    if not isinstance(model, SequenceModel) or not isinstance(model.layer, GatedLSTM):
+        what = type(getattr(model, "layer", model)).__name__
+        raise UserError(f"{run} holds a {what}, and only networks of gated layers, LSTMs included, can be deployed")
+    return model
+
+
+def chosen_threshold(of_training: float, asked: float | None) -> float:
     """The one asked for; else that of training, or, where that closed nothing, the paper's."""
-    threshold = (of_training or 0.01) if asked is None else asked
-    if not 0 <= threshold < 1:
-        raise UserError(f"a threshold must be at least 0 and below 1, not {threshold}")
-    return threshold
+    return checked_threshold((of_training or 0.01) if asked is None else asked)

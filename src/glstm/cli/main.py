@@ -1,4 +1,4 @@
-"""`glstm`: puts the verbs together and turns errors a person can act on into one sentence."""
+"""`glstm`: puts the verbs together, and prints errors that a user can correct as one sentence."""
 
 import os
 import sys
@@ -11,10 +11,6 @@ from rich.text import Text
 
 from glstm.cli import bench, data, demo, deploy, evaluate, export, report, reproduce, train
 from glstm.errors import UserError
-
-# Threads that wait for each other give way soon: left to themselves they spin, and two programs on the same cores slow
-# each other down many times over. It must be said before torch is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 app = typer.Typer(
     name="glstm",
@@ -40,7 +36,7 @@ def about(
 
 
 def prose(function: Callable) -> str:
-    """Its docstring, a line for each paragraph: where lines end is for the terminal to say."""
+    """Its docstring with one line for each paragraph: the terminal decides where lines break."""
     return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
 
 
@@ -52,9 +48,12 @@ app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:
+    # So that package.module:name finds a module in the present folder; last, so that it hides no other.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         app()
     except UserError as error:
-        message = Text.assemble(("error: ", "bold red"), str(error))  # as it is: a bracket in it is no markup
+        message = Text.assemble(("error: ", "bold red"), str(error))  # as plain text: a bracket in it is not markup
         Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(2)

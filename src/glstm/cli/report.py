@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from glstm.cli.train import require_folder
+from glstm.cli.options import require_folder
 
 
 def report(

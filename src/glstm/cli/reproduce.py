@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from glstm.cli.options import DataOption, require_folder
 from glstm.cli.stopping import INTERRUPTED, StopOnSignal
-from glstm.cli.train import require_folder
 from glstm.errors import UserError
 
 
@@ -24,7 +24,7 @@ def reproduce(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Where results go; results, or runs/small/results.")] = None,
     store: Annotated[Path | None, typer.Option(help="Where networks are kept; runs/reproduce, or runs/small.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of data files.", show_default=False)] = None,
+    data: DataOption = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
     matmul: Annotated[
         Literal["high", "highest"], typer.Option(help="CUDA: how exactly matrices are multiplied.")
@@ -107,7 +107,7 @@ def _machine(device) -> dict[str, object]:
 
     machine = describe()
     if device.type == "cuda":
-        del machine["engine"]  # it is the CPU's
+        del machine["engine"]  # the engine is the CPU's
         name = torch.cuda.get_device_name(device)
     else:
         name = machine["machine"]
@@ -115,7 +115,7 @@ def _machine(device) -> dict[str, object]:
 
 
 def _commit() -> str:
-    """Of the source tree, where there is one; GLSTM_COMMIT says it where git cannot."""
+    """The commit of the source tree, if there is one; GLSTM_COMMIT sets it if git is not available."""
     if given := os.environ.get("GLSTM_COMMIT"):
         return given
     try:

@@ -1,4 +1,4 @@
-"""Ctrl-C, politely."""
+"""Stopping a run with Ctrl-C."""
 
 import signal
 
@@ -6,7 +6,7 @@ INTERRUPTED = 130  # the shell's code for a program that Ctrl-C ended
 
 
 class StopOnSignal:
-    """The first Ctrl-C (or a polite kill) asks the loop to stop after its batch; the second one is the usual kind."""
+    """The first Ctrl-C (or SIGTERM) asks the loop to stop after its batch; the second one ends the program at once."""
 
     def __enter__(self):
         self.asked = False

@@ -1,249 +1,234 @@
 """`glstm train`: a network on a task, by one of the paper's recipes or your own."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from glstm.cli.options import (
+    MACHINE,
+    DataOptions,
+    GateOptions,
+    MachineOptions,
+    NetworkOptions,
+    OptimiserOptions,
+    grouped,
+    option,
+    parse_named,
+    parse_spread,
+    require_folder,
+)
 from glstm.cli.stopping import INTERRUPTED, StopOnSignal
+from glstm.data import TASKS
 from glstm.errors import UserError
+from glstm.extras import require
+from glstm.recipes import PRESETS, Recipe
+from glstm.recipes import preset as find_preset
 
-NETWORK, GATE, OPTIMISER, LENGTH, MACHINE = "Network", "Gate", "Optimiser", "Data and length", "Machine and folders"
+if TYPE_CHECKING:
+    from glstm.training.run import RunFolder
+
+WHERE = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
+OF_GATES = ("gate", "mu", "sigma", "gate_value", "threshold", "gate_lr", "alpha", "rho", "open_epochs", "open_sigma")
 
 
-GATE_VALUES = {"mu", "sigma", "tau", "s", "r", "threshold", "gate_lr", "alpha", "rho", "open_epochs", "open_sigma"}
-
-
-def Opt(help: str, panel: str, *names: str, **more):
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
-
-
+@grouped
 def train(
-    context: typer.Context,
     task: Annotated[
         str | None,
-        typer.Argument(help="adding, smnist, pmnist or scifar (with --resume: leave it out).", show_default=False),
+        typer.Argument(
+            help=f"{', '.join(TASKS)}, or your own as package.module:task (with --resume: leave it out).",
+            show_default=False,
+        ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="The recipe to start from; without it, the paper's Table 1. Any option below changes a value "
-            "of it. adding: adding-1000, adding-2000, adding-mu500, adding-a1, adding-a2, adding-a3, "
-            "adding-plstm. smnist: smnist, smnist-budget. pmnist: pmnist. scifar: scifar, "
-            "scifar-curriculum.",
+            help="The recipe to start from; without it, the paper's Table 1. Any option below changes a value of it. "
+            f"There are {', '.join(PRESETS)}.",
             show_default=False,
         ),
     ] = None,
-    cell: Annotated[
-        Literal["glstm", "plstm", "lstm"] | None, Opt("Gaussian-gated, phased, or plain LSTM.", NETWORK)
-    ] = None,
-    units: Annotated[int | None, Opt("Hidden units in a layer.", NETWORK)] = None,
-    layers: Annotated[int | None, Opt("Recurrent layers.", NETWORK)] = None,
-    head: Annotated[
-        Literal["linear", "deep"] | None,
-        Opt("What reads the last state: one linear layer, or 256-256 with Drop-Connect.", NETWORK),
-    ] = None,
-    candidate: Annotated[
-        Literal["tanh", "sigmoid"] | None,
-        Opt("The cell's candidate; the paper prints sigmoid, everybody uses tanh.", NETWORK),
-    ] = None,
-    init: Annotated[
-        Literal["orthogonal", "xavier", "torch"] | None, Opt("How the recurrent layer's weights start.", NETWORK)
-    ] = None,
-    forget_bias: Annotated[float | None, Opt("Where the forget gate's bias starts.", NETWORK)] = None,
-    chrono: Annotated[
-        float | None, Opt("Chrono initialisation of the biases, with this T_max, instead of --forget-bias.", NETWORK)
-    ] = None,
-    mu: Annotated[str | None, Opt("When units open, in steps: one number, or LOW,HIGH to draw from.", GATE)] = None,
-    sigma: Annotated[str | None, Opt("For how long, in steps: one number, or LOW,HIGH.", GATE)] = None,
-    tau: Annotated[str | None, Opt("plstm: period of the gate, a number or LOW,HIGH.", GATE)] = None,
-    s: Annotated[str | None, Opt("plstm: shift of the gate, a number or LOW,HIGH.", GATE)] = None,
-    r: Annotated[str | None, Opt("plstm: open share of a period, a number or LOW,HIGH.", GATE)] = None,
-    threshold: Annotated[
-        float | None, Opt("v_T while training: units with k at or below it are closed and copied.", GATE)
-    ] = None,
-    gate_lr: Annotated[float | None, Opt("Learning rate of the gate's values; 0 freezes them.", GATE)] = None,
-    budget: Annotated[float | None, Opt("lambda: charge this much times the mean openness.", GATE)] = None,
-    budget_epochs: Annotated[int | None, Opt("First epochs over which lambda rises to its value.", GATE)] = None,
-    curriculum: Annotated[
-        bool | None,
-        Opt("Widen narrow gates epoch by epoch until an LSTM is left.", GATE, "--curriculum/--no-curriculum"),
-    ] = None,
-    alpha: Annotated[float | None, Opt("Curriculum: how much a sigma grows at a time, as a share.", GATE)] = None,
-    rho: Annotated[
-        float | None, Opt("Curriculum: the share of units, the narrowest, that grow each epoch.", GATE)
-    ] = None,
-    open_epochs: Annotated[int | None, Opt("Curriculum: last epochs with every gate wide open.", GATE)] = None,
-    open_sigma: Annotated[float | None, Opt("Curriculum: sigma in those epochs.", GATE)] = None,
-    optimizer: Annotated[Literal["adam", "rmsprop", "sgd"] | None, Opt("Which optimiser.", OPTIMISER)] = None,
-    lr: Annotated[float | None, Opt("Learning rate of the weights.", OPTIMISER)] = None,
-    decay: Annotated[float | None, Opt("RMSProp's decay.", OPTIMISER)] = None,
-    schedule: Annotated[
-        Literal["constant", "linear", "cosine"] | None,
-        Opt("How both learning rates fall to 0 over the epochs.", OPTIMISER),
-    ] = None,
-    clip: Annotated[
-        float | None, Opt("Clip the norm of the weights' gradient to this; 0 turns it off.", OPTIMISER)
-    ] = None,
-    epochs: Annotated[int | None, Opt("How often to go through the training set.", LENGTH)] = None,
-    batch: Annotated[int | None, Opt("Sequences in a batch, over all devices.", LENGTH)] = None,
-    segment: Annotated[
-        int | None,
-        Opt("Keep the state only every so many steps and compute the rest again: for very long sequences.", LENGTH),
-    ] = None,
-    steps: Annotated[
-        int | None, Opt("adding: length of a sequence; the preset's mu and sigma stretch along.", LENGTH)
-    ] = None,
-    train_size: Annotated[int | None, Opt("Use only this many training sequences.", LENGTH)] = None,
-    test_size: Annotated[int | None, Opt("Use only this many test sequences.", LENGTH)] = None,
-    shift: Annotated[int | None, Opt("Images: move each by up to so many pixels, anew in every epoch.", LENGTH)] = None,
-    seed: Annotated[int | None, Opt("Seed of the weights, the gates and the order of the data.", LENGTH)] = None,
-    seeds: Annotated[
-        int | None, Opt("Train so many networks together, with seeds counted up from --seed.", LENGTH)
-    ] = None,
     out: Annotated[
         Path | None,
-        Opt("Run folder to make; without it, runs/TASK-CELL-seedN. With --seeds it gets a folder for each.", MACHINE),
+        option(
+            "Run folder to make; without it, runs/TASK-CELL-seedN. With --seeds it gets a folder for each.", MACHINE
+        ),
     ] = None,
     resume: Annotated[
         list[Path] | None,
-        Opt(
+        option(
             "Go on with the run in this folder, or the runs in its folders, where they stopped; only --epochs may "
             "change. Give it several times for several runs.",
             MACHINE,
         ),
     ] = None,
-    data: Annotated[
-        Path | None, Opt("Folder of data files; without it, the variable GLSTM_DATA or your cache folder.", MACHINE)
-    ] = None,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"] | None,
-        Opt("Where to train; auto takes CUDA where there is one.", MACHINE),
-    ] = None,
-    devices: Annotated[int | None, Opt("How many devices on each machine; without it, 1.", MACHINE)] = None,
-    nodes: Annotated[int | None, Opt("How many machines; without it, 1.", MACHINE)] = None,
-    precision: Annotated[
-        Literal["32-true", "64-true", "bf16-mixed"] | None, Opt("Arithmetic; without it, 32-true.", MACHINE)
-    ] = None,
-    matmul: Annotated[
-        Literal["high", "highest"] | None,
-        Opt("CUDA: how exactly float32 matrices are multiplied; without it, high, as cuDNN's LSTM does.", MACHINE),
-    ] = None,
+    *,
+    network: NetworkOptions,
+    gate: GateOptions,
+    optimiser: OptimiserOptions,
+    data: DataOptions,
+    machine: MachineOptions,
 ) -> None:
     """Train a network and keep everything about it in a run folder.
 
     [bold]glstm train adding[/] trains the paper's g-LSTM on its adding task; [bold]glstm train adding --cell lstm[/]
     its plain twin; [bold]glstm train smnist --preset smnist-budget --epochs 20[/] a thrifty one on MNIST. Press
     Ctrl-C once to stop after the present batch; [bold]glstm train --resume RUN[/] goes on from there, on a CPU, with
-    as many threads, to the same final bits as if it had not stopped. [bold]glstm train smnist --seeds 10[/] trains ten networks together, each as
-    if it were alone, for little more than the price of one on a GPU. The folder holds config.json, metrics.csv, losses.csv, the network, a
-    checkpoint and two pictures.
+    as many threads, to the same final bits as if it had not stopped. [bold]glstm train smnist --seeds 10[/] trains ten
+    networks together, each as if it were alone, for little more than the price of one on a GPU. Tasks, cells, gates and
+    heads of your own are named as package.module:name. The folder holds config.json, metrics.csv, losses.csv, the
+    network, a checkpoint and pictures.
     """
-    from glstm.training.recipe import Recipe
-    from glstm.training.recipe import preset as find_preset
-    from glstm.training.run import RunFolder, runs_in
-
-    asked = {
-        name: value
-        for name, value in context.params.items()
-        if name in Recipe.__dataclass_fields__ and name != "task" and value is not None
-    }
-    for name in ("mu", "sigma", "tau", "s", "r"):
-        if name in asked:
-            asked[name] = parse_spread(name, asked[name])
-    require_folder(data)
-    machine = {"device": device, "devices": devices, "nodes": nodes, "precision": precision, "matmul": matmul}
-    where = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
+    require("glstm train", "lightning", "matplotlib")
+    require_folder(machine.data)
+    asked = {name: value for one in (network, gate, optimiser, data) for name, value in _given(one).items()}
+    where = {**WHERE, **{name: value for name, value in _given(machine).items() if name != "data"}}
     if resume:
-        folders = [folder for path in resume for folder in runs_in(path)]
-        recipes = [folder.recipe() for folder in folders]
-        if task not in (None, recipes[0].task):
-            raise UserError(f"{folders[0].path} is a run of {recipes[0].task}, not of {task}: leave the task out")
-        given = {"preset": preset, "out": out, "seeds": seeds}
-        refused = sorted(set(asked) - {"epochs"}) + [name for name, value in given.items() if value is not None]
-        if refused:
-            raise UserError(
-                f"a resumed run keeps its recipe and its folder: leave out --{refused[0].replace('_', '-')}"
-            )
-        recipes = [recipe.changed(**asked) for recipe in recipes]
-        where |= {name: value for name, value in folders[0].where().items() if name in where}
-        for folder in folders:
-            for name, given in (("precision", precision), ("matmul", matmul)):
-                if (own := folder.where().get(name)) not in (None, given or where[name]):
-                    raise UserError(f"{folder.path} was trained with --{name} {own}: resume it alone, without --{name}")
-        data, again = data or folders[0].data(), resume
-    else:
-        if task is None:
-            raise UserError("say which task to train on: adding, smnist, pmnist or scifar")
-        recipe = find_preset(task, preset)
-        if steps is not None:
-            recipe = recipe.at_length(steps)
-        recipe = recipe.changed(**asked)
-        if recipe.cell == "lstm" and (idle := sorted(set(asked) & GATE_VALUES)):
-            raise UserError(f"the lstm cell has no gate: leave out --{idle[0].replace('_', '-')}")
-        if seeds is not None and seeds < 1:
-            raise UserError(f"--seeds is how many networks to train, at least 1, not {seeds}")
-        recipes = [recipe.changed(seed=recipe.seed + number) for number in range(seeds or 1)]
-        folders = [RunFolder(_new_folder(own, out, len(recipes))) for own in recipes]
-        again = [out] if out else [folder.path for folder in folders]
-    where |= {name: value for name, value in machine.items() if value is not None}
-    _run(recipes, folders, bool(resume), again, data, where)
+        refused = [name for name in asked if name != "epochs"]
+        refused += [name for name, value in (("preset", preset), ("out", out)) if value is not None]
+        _resume(task, resume, refused, data.epochs, machine, where)
+        return
+    if task is None:
+        raise UserError(
+            "say which task to train on: adding, smnist, pmnist, scifar, or your own as package.module:task"
+        )
+    recipe = _recipe(task, preset, network, gate, optimiser, data)
+    if recipe.gate_class is None and (idle := [name for name in OF_GATES if name in asked and name != "gate"]):
+        raise UserError(f"the {recipe.cell} cell has no gate: leave out --{_dashed(idle[0])}")
+    if data.seeds is not None and data.seeds < 1:
+        raise UserError(f"--seeds is how many networks to train, at least 1, not {data.seeds}")
+    recipes = [recipe.changed(seed=recipe.seed + number) for number in range(data.seeds or 1)]
+    paths = [_new_folder(own, out, len(recipes)) for own in recipes]
+    _run(recipes, paths, False, [out] if out else paths, machine.data, where)
 
 
-def _new_folder(recipe, out: Path | None, networks: int) -> Path:
+def _given(group: Any) -> dict[str, Any]:
+    return {name: value for name, value in asdict(group).items() if value not in (None, [])}
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _recipe(
+    task: str,
+    preset: str | None,
+    network: NetworkOptions,
+    gate: GateOptions,
+    optimiser: OptimiserOptions,
+    data: DataOptions,
+) -> Recipe:
+    """The preset, with everything changed that was asked for."""
+    recipe = find_preset(task, preset)
+    if gate.gate is not None:
+        recipe = recipe.changed(cell=network.cell or "gated", gate={"kind": gate.gate})
+    elif network.cell is not None:
+        recipe = recipe.changed(cell=network.cell)
+    if data.steps is not None:
+        recipe = recipe.at_length(data.steps)
+    values = {name: parse_spread(name, text) for name in ("mu", "sigma") if (text := getattr(gate, name)) is not None}
+    values |= parse_named("gate-value", gate.gate_value)
+    if "kind" in values:
+        raise UserError("which kind of gate is said by --gate, not by --gate-value")
+    options = {name: value for name, value in (("candidate", network.candidate), ("threshold", gate.threshold))}
+    options = {name: value for name, value in options.items() if value is not None}
+    options |= parse_named("cell-option", network.cell_option)
+    of_task = {
+        name: value for name in ("train_size", "test_size", "shift") if (value := getattr(data, name)) is not None
+    }
+    of_task |= parse_named("task-option", data.task_option)
+    plain = {**_given(network), **_given(gate), **_given(optimiser), **_given(data)}
+    spoken_for = ("cell", "candidate", "cell_option", "gate", "mu", "sigma", "gate_value", "threshold", "steps",
+                  "train_size", "test_size", "shift", "task_option", "seeds")  # fmt: skip
+    plain = {name: value for name, value in plain.items() if name not in spoken_for}
+    if plain.get("init") == "own":
+        plain["init"] = None
+    return recipe.changed(gate=values, options=options, data=of_task, **plain)
+
+
+def _new_folder(recipe: Recipe, out: Path | None, networks: int) -> Path:
     if out is None:
-        return Path("runs") / f"{recipe.task}-{recipe.cell}-seed{recipe.seed}"
+        names = (name.rpartition(":")[2] for name in (recipe.task, recipe.cell))
+        return Path("runs") / f"{'-'.join(names)}-seed{recipe.seed}"
     return out if networks == 1 else out / f"seed{recipe.seed}"
 
 
-def require_folder(path: Path | None, what: str = "--data is a folder of data files") -> None:
-    if path is not None and not path.is_dir():
-        raise UserError(f"{what}, but {path} is {'a file' if path.exists() else 'not there'}")
+def load_recipe(folder: "RunFolder") -> Recipe:
+    """The recipe that a run was begun from."""
+    return Recipe.from_dict({**folder.recipe(), **folder.settings().settings_as_dict()})
 
 
-def parse_spread(name: str, text: str) -> float | tuple[float, float]:
-    """'40' or '300,700'."""
-    try:
-        numbers = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    match numbers:
-        case (value,):
-            return value
-        case (low, high):
-            return low, high
-        case _:
-            raise UserError(f"--{name} takes one number or LOW,HIGH, such as 40 or 300,700, not {text!r}")
+def _resume(
+    task: str | None,
+    resume: list[Path],
+    refused: list[str],
+    epochs: int | None,
+    machine: MachineOptions,
+    where: dict[str, Any],
+) -> None:
+    from glstm.training.run import runs_in
+
+    folders = [folder for path in resume for folder in runs_in(path)]
+    recipes = [load_recipe(folder) for folder in folders]
+    if task not in (None, recipes[0].task):
+        raise UserError(f"{folders[0].path} is a run of {recipes[0].task}, not of {task}: leave the task out")
+    if refused:
+        raise UserError(f"a resumed run keeps its recipe and its folder: leave out --{_dashed(refused[0])}")
+    if epochs is not None:
+        recipes = [recipe.changed(epochs=epochs) for recipe in recipes]
+    asked = _given(machine)
+    where |= {name: value for name, value in folders[0].where().items() if name in WHERE and name not in asked}
+    for folder in folders:
+        for name in ("precision", "matmul"):
+            if (own := folder.where().get(name)) not in (None, where[name]):
+                raise UserError(f"{folder.path} was trained with --{name} {own}: resume it alone, without --{name}")
+    _run(recipes, [folder.path for folder in folders], True, resume, machine.data or folders[0].data(), where)
 
 
-def _run(recipes: list, folders: list, resuming: bool, again: list[Path], data, where: dict) -> None:
-    """`again` is what to give to --resume after a stop."""
+def _run(
+    recipes: list[Recipe],
+    paths: list[Path],
+    resuming: bool,
+    again: list[Path],
+    data: Path | None,
+    where: dict[str, Any],
+) -> None:
+    """`again` is the argument for --resume after a stop."""
+    from glstm.recipes import check_same_task, make_task, model_maker
     from glstm.training.display import display_for
-    from glstm.training.fabric import make_fabric, part, set_matmul
+    from glstm.training.fabric import leave, make_fabric, set_matmul
     from glstm.training.loop import Trainer
+    from glstm.training.run import RunFolder
 
     console = Console()
+    check_same_task(recipes)
     fabric = make_fabric(where["device"], where["devices"], where["nodes"])
     if fabric.global_rank == 0 and not resuming:
-        for folder in folders:
-            folder.require_unused()
+        for path in paths:
+            RunFolder(path).require_unused()
     fabric.launch()
     set_matmul(fabric, where["matmul"])
-    trainer = Trainer(recipes, folders, fabric, data, where["precision"])
+    with fabric.rank_zero_first():  # where the data must be fetched, one process does it
+        task = make_task(recipes[0], data, fabric.device)
+    makers = [model_maker(recipe, task) for recipe in recipes]
+    trainer = Trainer(task, makers, recipes, paths, fabric=fabric, precision=where["precision"])
     if resuming:
         trainer.resume()
     else:
-        trainer.begin(**where, data=str(Path(data).resolve()) if data else None)
+        names = [recipe.names_as_dict() for recipe in recipes]
+        trainer.begin(names, **where, data=str(Path(data).resolve()) if data else None)
     before = [len(run.history) for run in trainer.runs]
     with StopOnSignal() as should_stop:
         finished = trainer.fit(display_for(console), should_stop)
         trainer.finish()
-    part(fabric)
+    leave(fabric)
     if not fabric.is_global_zero:
         return
     if finished:
-        results = [_result(run, trainer.task, epochs) for run, epochs in zip(trainer.runs, before, strict=True)]
+        results = [_result(run, task, epochs) for run, epochs in zip(trainer.runs, before, strict=True)]
     else:
         options = " ".join(f"--resume {path}" for path in again)
         results = [f"stopped in epoch {trainer.epoch}; go on with: glstm train {options}"]
@@ -256,7 +241,7 @@ def _run(recipes: list, folders: list, resuming: bool, again: list[Path], data, 
 def _result(run, task, before: int) -> str:
     """One sentence about a finished run that had so many epochs when it was taken up."""
     if len(run.history) == before:
-        more = "; give more --epochs to go on" if run.recipe.schedule == "constant" else ""
+        more = "; give more --epochs to go on" if run.settings.schedule == "constant" else ""
         return f"{run.folder.path} is finished, after {before} epochs{more}"
     last = run.history[-1]
     return f"{run.folder.path}: {task.metric} {task.format_error(last.test_error)} in epoch {last.epoch}"

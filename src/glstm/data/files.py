@@ -1,6 +1,6 @@
-"""Real data files: which ones, where they may lie, and whether they are what they should be.
+"""Data files: which ones there are, where they may be, and whether their content is right.
 
-A file is known by the SHA-256 of its content, unpacked: it does not matter who compressed it or how.
+A file is identified by the SHA-256 of its uncompressed content: it does not matter how it was compressed.
 """
 
 import gzip
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glstm.errors import DataError
+from glstm.storage import cache_folder
 
 FOLDER_VARIABLE = "GLSTM_DATA"
 
@@ -28,7 +29,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A place that files can be brought from: given the data folder, it yields its files."""
+    """A place to get files from: called with the data folder, it yields its files."""
 
     title: str
     contents: Callable[[Path], Contents]
@@ -39,7 +40,7 @@ class DataSet:
     name: str
     title: str
     files: tuple[DataFile, ...]
-    folders: tuple[str, ...]  # where under the data folder people keep it
+    folders: tuple[str, ...]  # usual folders for it, inside the data folder
     sources: tuple[Source, ...] = ()  # in the order they are tried
     pickles: tuple[str, ...] = ()  # names of a pickled version, which is refused
 
@@ -49,12 +50,8 @@ def data_folder(given: Path | str | None = None) -> Path:
     return Path(given or os.environ.get(FOLDER_VARIABLE) or cache_folder()).expanduser()
 
 
-def cache_folder() -> Path:
-    return (Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glstm").expanduser()
-
-
 def find(dataset: DataSet, file: DataFile, root: Path) -> Path | None:
-    """Where `file` lies under `root`, plain or gzipped; nothing is read."""
+    """The path of `file` under `root`, plain or gzipped; nothing is read."""
     for folder in dataset.folders:
         for ending in ("", ".gz"):
             path = root / folder / (file.name + ending)

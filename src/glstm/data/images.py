@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from glstm.data.task import Batch, Stage, Task, generator
+from glstm.data.task import Batch, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
 
 Images = tuple[Tensor, Tensor]  # uint8 (N, T, D) and labels (N,)
@@ -15,10 +15,10 @@ Images = tuple[Tensor, Tensor]  # uint8 (N, T, D) and labels (N,)
 class PixelTask(Task):
     """Label an image from its pixels, read one a step. Images are uint8 (N, T, D), labels int64 (N,).
 
-    With `shift`, every epoch moves each training image by up to so many pixels along and across, black coming in.
+    With `shift`, every epoch moves each training image by up to so many pixels in each direction, filled with black.
     """
 
-    outputs = 10
+    outputs = 10  # classes
     in_order = True  # pixels as they lie in the image
     metric, as_percent = "error", True
 
@@ -33,12 +33,14 @@ class PixelTask(Task):
         shift: int = 0,
         device: torch.device | str = "cpu",
     ):
+        check_sizes(train_size=train_size, test_size=test_size)
         self.name, self.shift = name, shift
         self.device = torch.device(device)
         self._splits = {
             split: tuple(part[:size].to(self.device) for part in parts)
             for split, parts, size in (("train", train, train_size), ("test", test, test_size))
         }
+        self._unused = [part[train_size:] for part in train] if train_size else []  # on their own device: rarely needed
         self.train_size, self.steps, self.inputs = self._splits["train"][0].shape
         self.test_size = len(self._splits["test"][0])
         self._side = math.isqrt(self.steps)
@@ -60,28 +62,39 @@ class PixelTask(Task):
 
     def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
         order, *moves = stage
-        x, y = self._samples("train", order[..., wanted])
-        return (self._moved(x, moves[0][..., wanted, :]), y) if moves else (x, y)
+        x, y = self._samples("train", order[wanted])
+        return (self._moved(x, moves[0][wanted]), y) if moves else (x, y)
 
     def _moved(self, x: Tensor, by: Tensor) -> Tensor:
-        """x (..., T, B, D), each of its images moved by (rows, columns) (..., B, 2)."""
+        """x (T, B, D), each of its images moved by (rows, columns) (B, 2)."""
         step = torch.arange(self.steps, device=x.device)
-        rows, columns = step // self._side + by[..., :1], step % self._side + by[..., 1:]  # (..., B, T)
+        rows, columns = step // self._side + by[:, :1], step % self._side + by[:, 1:]  # (B, T)
         inside = (rows >= 0) & (rows < self._side) & (columns >= 0) & (columns < self._side)
         source = torch.where(inside, rows * self._side + columns, 0).mT.unsqueeze(-1).expand(x.shape)
-        return x.gather(-3, source) * inside.mT.unsqueeze(-1)
+        return x.gather(0, source) * inside.mT.unsqueeze(-1)
+
+    def held_out(self, count: int, batch: int) -> tuple[list[Batch], str]:
+        """Training images that `train_size` left out."""
+        if not self._unused or not len(self._unused[0]):
+            return super().held_out(count, batch)
+        images, labels = (part[:count].to(self.device) for part in self._unused)
+        starts = range(0, len(images), batch)
+        batches = [_as_batch(images[first : first + batch], labels[first : first + batch]) for first in starts]
+        return batches, "training sequences that were held out"
 
     def test_samples(self, wanted: slice) -> Batch:
         return self._samples("test", wanted)
 
     def _samples(self, split: str, wanted: slice | Tensor) -> Batch:
         images, labels = self._splits[split]
-        return images[wanted].transpose(-3, -2).float() / 255, labels[wanted]
+        return _as_batch(images[wanted], labels[wanted])
 
     def losses(self, prediction: Tensor, y: Tensor) -> Tensor:
-        samples = prediction.shape[:-1]
-        flat = cross_entropy(prediction.flatten(0, -2), y.expand(samples).flatten(), reduction="none")
-        return flat.view(samples)
+        return cross_entropy(prediction, y, reduction="none")
 
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         return (prediction.argmax(-1) != y).float()
+
+
+def _as_batch(images: Tensor, labels: Tensor) -> Batch:
+    return images.transpose(0, 1).float() / 255, labels

@@ -5,7 +5,6 @@ import math
 import struct
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -63,7 +62,7 @@ MNIST = DataSet(
     ),
 )
 
-# The one order in which permuted MNIST is read: numpy's RandomState promises the same numbers for ever.
+# The fixed order of the pixels in permuted MNIST: numpy guarantees that RandomState never changes its numbers.
 PERMUTATION_SEED = 1784
 
 
@@ -98,10 +97,20 @@ def load(folder: Path | str | None = None, dataset: DataSet = MNIST) -> dict[str
 
 
 class SequentialMNIST(PixelTask):
-    """The 784 pixels of a digit, one a step; `options` are `PixelTask`'s sizes and device."""
+    """The 784 pixels of a digit, one a step."""
 
-    def __init__(self, folder: Path | str | None = None, **options: Any):
-        super().__init__("smnist", **load(folder), **options)
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        train_size: int | None = None,
+        test_size: int | None = None,
+        shift: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        super().__init__(
+            "smnist", **load(folder), train_size=train_size, test_size=test_size, shift=shift, device=device
+        )
 
 
 class PermutedMNIST(PixelTask):
@@ -109,10 +118,18 @@ class PermutedMNIST(PixelTask):
 
     in_order = False
 
-    def __init__(self, folder: Path | str | None = None, **options: Any):
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        train_size: int | None = None,
+        test_size: int | None = None,
+        shift: int = 0,
+        device: torch.device | str = "cpu",
+    ):
         order = permutation()
         splits = {split: (images[:, order], labels) for split, (images, labels) in load(folder).items()}
-        super().__init__("pmnist", **splits, **options)
+        super().__init__("pmnist", **splits, train_size=train_size, test_size=test_size, shift=shift, device=device)
 
     def artifacts(self) -> dict[str, object]:
         return {"permutation.json": {"seed": PERMUTATION_SEED, "order": permutation().tolist()}}

@@ -1,4 +1,4 @@
-"""The paper's tables and figures, and a few of our own: each is a file of literals here, and a line in `FILES`."""
+"""The paper's tables and figures, and a few of our own: each is a file of literals here, with a line in `FILES`."""
 
 from importlib import import_module
 

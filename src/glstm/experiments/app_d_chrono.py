@@ -1,7 +1,7 @@
 from glstm.experiments.experiment import Arm, Experiment
 from glstm.experiments.table1_smnist import LSTM, PAPER
 
-EPOCHS = 60  # enough to see who is sooner
+EPOCHS = 60  # enough to see which learns first
 G_60, LSTM_60 = PAPER.changed(epochs=EPOCHS), PAPER.changed(cell="lstm", epochs=EPOCHS)
 
 EXPERIMENT = Experiment(

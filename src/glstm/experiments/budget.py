@@ -1,8 +1,8 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 BUDGETED = PRESETS["smnist-budget"]
-TUNED = BUDGETED.changed(decay=0.9, schedule="cosine", shift=1)
+TUNED = BUDGETED.changed(decay=0.9, schedule="cosine", data={"shift": 1})
 PAPER = {0.0: None, 0.1: 0.024, 1.0: 0.022, 10.0: 0.028}
 
 EXPERIMENT = Experiment(

@@ -1,5 +1,5 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 TANH = PRESETS["smnist"]
 EPOCHS = 60  # enough to see whether it matters
@@ -10,6 +10,6 @@ EXPERIMENT = Experiment(
     question="The paper's equation has a logistic function where every implementation has tanh: does it matter?",
     arms=(
         Arm("tanh", "tanh", TANH, at_epoch=EPOCHS),
-        Arm("logistic", "logistic", TANH.changed(candidate="sigmoid", epochs=EPOCHS)),
+        Arm("logistic", "logistic", TANH.changed(options={"candidate": "sigmoid"}, epochs=EPOCHS)),
     ),
 )

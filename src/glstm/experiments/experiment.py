@@ -4,12 +4,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from glstm.training.recipe import Recipe
+from glstm.recipes import Recipe
 
 SEEDS = (0, 1, 2)
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
-# What is looked at in a trained network, besides its curve.
+# What is measured in a trained network, besides its curve.
 Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM"]
 
 
@@ -17,7 +17,7 @@ Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM"]
 class Arm:
     """One recipe, trained from several seeds.
 
-    `key` is what results and claims know the arm by, and stays; `name` is what tables show, and may change. `twin` is
+    `key` identifies the arm in results and claims, and stays; `name` is shown in tables, and may change. `twin` is
     the key of the plain LSTM in the same experiment that this network is compared with. `paper` is the figure printed
     there for it, or for what it tries to improve on, in the task's metric.
     """
@@ -63,7 +63,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Scale:
-    """How small. Sequences of the adding task get shorter, gates' times with them; images keep their pixels."""
+    """How small. Sequences of the adding task get shorter, and gates' times are scaled; images keep their size."""
 
     adding_steps: int
     adding_epochs: int
@@ -83,15 +83,14 @@ class Scale:
         if recipe.task == "adding":
             epochs = min(recipe.epochs, self.adding_epochs)
             recipe = recipe.at_length(self.adding_steps).changed(lr=5 * recipe.lr)  # few epochs, so larger steps
-            if isinstance(recipe.sigma, float):
-                recipe = recipe.changed(sigma=max(1.0, recipe.sigma))  # a gate opens for a step at least
+            if isinstance(recipe.gate.get("sigma"), float):
+                recipe = recipe.changed(gate={"sigma": max(1.0, recipe.gate["sigma"])})  # open for a step at least
         share = epochs / recipe.epochs
         shorter = {name: round(share * getattr(recipe, name)) for name in ("budget_epochs", "open_epochs")}
         return recipe.changed(
             units=max(2, round(recipe.units * self.units / 110)),
             batch=min(recipe.batch, self.train_size // 2),
-            train_size=self.train_size,
-            test_size=self.test_size,
+            data={"train_size": self.train_size, "test_size": self.test_size},
             epochs=epochs,
             **shorter,
         )

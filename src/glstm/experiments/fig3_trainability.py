@@ -1,5 +1,5 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 EXPERIMENT = Experiment(
     name="fig3-trainability",

@@ -1,14 +1,16 @@
 from glstm.experiments.experiment import SEEDS, Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 V_T = 0.01
-BASE = PRESETS["smnist-budget"].changed(threshold=V_T, schedule="cosine", decay=0.9)
+BASE = PRESETS["smnist-budget"].changed(options={"threshold": V_T}, schedule="cosine", decay=0.9)
 
 
-def point(sigma: float, budget: float, seeds: tuple[int, ...] = SEEDS[:1], **more: float) -> Arm:
+def point(sigma: float, budget: float, seeds: tuple[int, ...] = SEEDS[:1], shift: int = 0, **more: float) -> Arm:
     """One network, or one for each seed, trained with the threshold on."""
-    recipe = BASE.changed(sigma=sigma, budget=budget, **more)
-    words = [f"sigma {sigma:g}", f"lambda {budget:g}", *(f"{name} {value:g}" for name, value in more.items())]
+    moved = {"shift": shift} if shift else {}
+    recipe = BASE.changed(gate={"sigma": float(sigma)}, budget=float(budget), data=moved, **more)
+    said = {"sigma": sigma, "lambda": budget, **moved, **more}
+    words = [f"{name} {value:g}" for name, value in said.items()]
     key = "-".join(words).replace(" ", "-")
     return Arm(key, ", ".join(words), recipe, seeds=seeds, probes=("thresholds",), at_threshold=V_T)
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 G_LSTM = PRESETS["smnist"]
 LSTM = G_LSTM.changed(cell="lstm")

@@ -1,4 +1,4 @@
-"""What is looked at in a trained network, besides its curve; everything comes back as numbers that JSON can hold."""
+"""What is measured in a trained network, besides its curve. All results are numbers that JSON can hold."""
 
 from dataclasses import asdict
 from typing import Any
@@ -7,14 +7,13 @@ import torch
 from torch import nn
 
 from glstm.analysis import gradient_flow
-from glstm.data import Task
-from glstm.layers import LSTM
+from glstm.convert import to_lstm
+from glstm.data.task import Task
 from glstm.models import SequenceModel
-from glstm.training.build import build_model
+from glstm.recipes import Recipe, make_model
 from glstm.training.evaluate import cost, error_sums, evaluating, threshold_at
-from glstm.training.recipe import Recipe
 
-FLOW_SAMPLES = 500  # of the test set, for the gradient's way back
+FLOW_SAMPLES = 500  # of the test set, for the gradient flow
 
 
 def probe(name: str, recipe: Recipe, model: SequenceModel, task: Task, thresholds: tuple[float, ...]) -> Any:
@@ -26,7 +25,7 @@ def probe(name: str, recipe: Recipe, model: SequenceModel, task: Task, threshold
         case "gradient flow":
             return _gradient_flow(model, task)
         case "as an LSTM":
-            loss, error = error_sums(as_lstm(model), task)
+            loss, error = error_sums(SequenceModel(to_lstm(model.layer), model.head), task)
             return {"loss": float(loss) / task.test_size, "error": float(error) / task.test_size}
         case _:
             raise ValueError(f"there is no probe {name!r}")
@@ -36,23 +35,13 @@ def fresh(recipe: Recipe, task: Task) -> SequenceModel:
     """The network as it was before training."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        return build_model(recipe, task.inputs, task.outputs)
-
-
-def as_lstm(model: SequenceModel) -> SequenceModel:
-    """The same weights with every gate fully open."""
-    layer = model.layer
-    plain = LSTM(layer.input_size, layer.hidden_size, layer.num_layers, candidate=layer.candidate)
-    plain.to(next(layer.parameters()))
-    own = layer.state_dict()
-    plain.load_state_dict({name: own[name] for name in plain.state_dict()})
-    return SequenceModel(plain, model.head)
+        return make_model(recipe, task)
 
 
 def _gates(model: SequenceModel) -> dict[str, list[float]]:
     """The values of the first layer's gates, a list of units each."""
     layer = model.layer
-    return {name: getattr(layer, f"{name}_l0").detach().cpu().double().tolist() for name in layer.gate.names}
+    return {name: value.detach().cpu().double().tolist() for name, value in layer.gate_values("_l0").items()}
 
 
 def _at_threshold(model: SequenceModel, task: Task, threshold: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""From experiments to results: what is not trained yet is trained, together where shapes agree, and then measured."""
+"""From experiments to results: trains the networks that are not trained yet, together if shapes agree, and measures."""
 
 import json
 import math
@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 
-from glstm.data import Task
+from glstm.data.task import Task
 from glstm.experiments.experiment import Experiment
 from glstm.experiments.probes import probe
 from glstm.experiments.store import Store
+from glstm.ops.gpu.scan import tiles_of
+from glstm.recipes import Recipe, make_task, model_maker
 from glstm.storage import write_json
 from glstm.training.display import Display, EpochRow
+from glstm.training.fabric import Fabric
 from glstm.training.loop import Run, Trainer
-from glstm.training.recipe import SHARED, Recipe
 
-TILE = 8  # samples that a block of the CUDA engine takes
 UNKNOWN = {"device": "an unknown machine", "commit": "unknown", "software": {}}
-ON_A_CPU = 3  # networks run one after the other there: few at a time, so that some are finished soon
+ON_A_CPU = 3  # there networks run one after the other: a few at a time, so that some are finished soon
 
 
 @dataclass
 class Wanted:
-    """A network that experiments ask for, and what they want to know of it."""
+    """A network that experiments need, and what they measure in it."""
 
     recipe: Recipe
     probes: set[str] = field(default_factory=set)
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def wanted(experiments: Iterable[Experiment]) -> list[Wanted]:
-    """Every network once, however many experiments ask for it."""
+    """Every network once, even if several experiments need it."""
     found: dict[Recipe, Wanted] = {}
     for experiment in experiments:
         for arm in experiment.arms:
@@ -55,25 +55,31 @@ def wanted(experiments: Iterable[Experiment]) -> list[Wanted]:
 
 
 def populations(networks: Sequence[Wanted], room: Callable[[Recipe], int]) -> list[list[Wanted]]:
-    """Networks that can train together, at most as many as there is room for; those with the fewest epochs first."""
+    """Networks to train together, at most as many as the device has room for; those with the fewest epochs first.
 
-    def shape(one: Wanted) -> tuple[str, ...]:
-        return tuple(str(getattr(one.recipe, name)) for name in SHARED)
-
+    They have one shape, and if possible one kind of cell: then they run in parallel on CUDA.
+    """
     found = []
-    for _, alike in groupby(sorted(networks, key=shape), shape):
-        own = sorted(alike, key=lambda one: one.recipe.cell)
+    for _, alike in groupby(sorted(networks, key=_shape), _shape):
+        own = sorted(alike, key=lambda one: (one.recipe.cell, str(one.recipe.options)))
         parts = math.ceil(len(own) / room(own[0].recipe))  # of about the same size
         found += [own[len(own) * n // parts : len(own) * (n + 1) // parts] for n in range(parts)]
     return sorted(found, key=lambda population: population[0].recipe.epochs)
 
 
+ALIKE = ("task", "data", "units", "layers", "head", "segment", "optimizer", "batch", "epochs")
+
+
+def _shape(one: Wanted) -> tuple[str, ...]:
+    return tuple(str(getattr(one.recipe, name)) for name in ALIKE)
+
+
 def room_on(device: torch.device) -> Callable[[Recipe], int]:
-    """How many networks a device trains at the price of one or two."""
+    """How many networks a device trains in the time of one or two."""
     if device.type != "cuda":
         return lambda recipe: ON_A_CPU
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    return lambda recipe: max(1, multiprocessors // math.ceil(recipe.batch / TILE))
+    return lambda recipe: max(1, multiprocessors // tiles_of(recipe.batch))
 
 
 class Runner:
@@ -94,26 +100,31 @@ class Runner:
     def train(self, population: list[Wanted], display: Display, should_stop: Callable[[], bool]) -> bool:
         """Train and measure; False when stopped before the end."""
         recipes = [one.recipe for one in population]
+        task = make_task(recipes[0], self.data, self.fabric.device)
         folders = [self.store.folder(recipe) for recipe in recipes]
         fresh = [number for number, folder in enumerate(folders) if not folder.config.exists()]
-        if fresh:  # they begin, and then all go on
-            own = [recipes[number] for number in fresh], [folders[number] for number in fresh]
-            Trainer(own[0], own[1], self.fabric, self.data).begin(**self.where)
-        trainer = Trainer(recipes, folders, self.fabric, self.data)
+        if fresh:  # new ones begin, then all are resumed
+            begun = self._trainer(task, [recipes[number] for number in fresh])
+            begun.begin([recipes[number].names_as_dict() for number in fresh], **self.where)
+        trainer = self._trainer(task, recipes)
         trainer.resume()
-        for run in trainer.runs:
-            if len(run.history) < run.recipe.epochs:
-                self.store.begin_session(run.recipe, len(run.history) + 1, self.machine, self.sharing)
+        for recipe, run in zip(recipes, trainer.runs, strict=True):
+            if len(run.history) < recipe.epochs:
+                self.store.begin_session(recipe, len(run.history) + 1, self.machine, self.sharing)
         if not trainer.fit(display, should_stop):
             return False
         for one, run in zip(population, trainer.runs, strict=True):
-            self._measure(one, run, trainer.task)
+            self._measure(one, run, task)
         return True
+
+    def _trainer(self, task: Task, recipes: list[Recipe]) -> Trainer:
+        makers, folders = [model_maker(one, task) for one in recipes], [self.store.folder(one) for one in recipes]
+        return Trainer(task, makers, recipes, folders, fabric=self.fabric)
 
     def _measure(self, one: Wanted, run: Run, task: Task) -> None:
         thresholds = tuple(sorted(one.thresholds))
         found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in sorted(one.probes)}
-        known = self.store.summary(one.recipe)  # finished before, and only asked something new
+        known = self.store.summary(one.recipe)  # trained before; only a new measurement is missing
         summary = {
             "recipe": one.recipe.as_dict(),
             "steps": task.steps,
@@ -145,9 +156,9 @@ def _columns(history: list[EpochRow]) -> dict[str, list[float]]:
 
 
 def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
-    """The experiment's JSON, of the arms whose networks are all finished; False if it is not written.
+    """Write the experiment's JSON, with the arms whose networks are all finished; False if it is not written.
 
-    It is not if there is no such arm, or if the JSON that is there has one that is not finished here.
+    It is not written if there is no such arm, or if the existing JSON has an arm that is not finished here.
     """
     arms, missing = [], []
     for arm in experiment.arms:
@@ -177,7 +188,7 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
 
 
 def _arms_in(path: Path) -> list[str]:
-    """Keys of the arms in a result; of what is not there or no result, none."""
+    """Keys of the arms in a result; none if the file does not exist or is not a result."""
     try:
         return [arm["key"] for arm in json.loads(path.read_text())["arms"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -185,7 +196,7 @@ def _arms_in(path: Path) -> list[str]:
 
 
 def _own(summary: dict[str, Any], probes: Iterable[str], thresholds: Iterable[float]) -> dict[str, Any]:
-    """What this experiment asked for: a network may have been looked at for others, too."""
+    """Only what this experiment measures: a network may have been measured for others, too."""
     found = {name: summary["probes"][name] for name in probes}
     if "thresholds" in found:
         found["thresholds"] = [row for row in found["thresholds"] if row["threshold"] in thresholds]
@@ -193,7 +204,7 @@ def _own(summary: dict[str, Any], probes: Iterable[str], thresholds: Iterable[fl
 
 
 def _rounded(value: Any) -> Any:
-    """With as many digits as anybody will look at."""
+    """Rounded to the digits that matter."""
     match value:
         case float():
             return float(f"{value:.6g}")

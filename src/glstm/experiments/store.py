@@ -1,7 +1,7 @@
-"""Trained networks, kept by what they were trained to be: a recipe is trained once, whoever asks for it.
+"""Trained networks, stored by their recipe: a recipe is trained once, even if several experiments need it.
 
-A network's folder is a run folder while it trains. When it is finished, `summary.json` in it holds all that experiments
-ask for; the rest of the folder is then only needed for new questions.
+A network's folder is a run folder while it trains. When it is finished, `summary.json` in it holds everything that
+experiments measure; the rest of the folder is then needed only for new measurements.
 """
 
 import fcntl
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from glstm.errors import UserError
+from glstm.recipes import Recipe
 from glstm.storage import make_folder, write_json
-from glstm.training.recipe import Recipe
 from glstm.training.run import RunFolder
 
 
@@ -23,7 +23,7 @@ class Store:
         self.path = Path(path)
 
     def folder(self, recipe: Recipe) -> RunFolder:
-        """Named by what the recipe says other than by default: it keeps its name when recipes learn something new."""
+        """Named by the recipe's values that are not defaults, so the name stays when recipes get new fields."""
         usual = Recipe(recipe.task).as_dict()
         said = {name: value for name, value in recipe.as_dict().items() if value != usual[name]}
         digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
@@ -31,22 +31,22 @@ class Store:
 
     @contextmanager
     def claim(self, recipes: Iterable[Recipe]) -> Iterator[list[Recipe]]:
-        """Those of the networks that no other process has: they are kept from others to the end of the block.
+        """The networks that no other process has locked: they are locked for this process until the end of the block.
 
-        The system lets go of a process's locks when it ends, in whatever way.
+        The system releases a process's locks when it ends, in whatever way.
         """
         with ExitStack() as held:
             yield [recipe for recipe in recipes if _lock(self.folder(recipe).path / ".lock", held, wait=False)]
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait until no other process is in such a block: what is read here and written is not overtaken."""
+        """Wait until no other process is in such a block, so that no other writes between a read and a write here."""
         with ExitStack() as held:
             _lock(self.path / ".lock", held, wait=True)
             yield
 
     def begin_session(self, recipe: Recipe, epoch: int, machine: dict[str, Any], sharing: int) -> None:
-        """Note who trains this network from this epoch on: it may go on elsewhere, or by other code."""
+        """Record which machine trains this network from this epoch on: another machine or version may continue it."""
         so_far, own = self.sessions(recipe), {"machine": machine, "sharing": sharing}
         if not so_far or {name: so_far[-1][name] for name in own} != own:
             write_json(self._sessions(recipe), [*so_far, {"from_epoch": epoch, **own}])
@@ -70,8 +70,9 @@ class Store:
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read ({error}): remove it, and the network is measured again") from None
         own = recipe.as_dict()
-        differing = [name for name, value in summary.get("recipe", {}).items() if own.get(name) != _as_kept(value)]
-        if differing:  # the folder's name says only what was not usual then
+        own = json.loads(json.dumps(own))  # JSON has no tuples
+        differing = [name for name, value in summary.get("recipe", {}).items() if own.get(name) != value]
+        if differing:  # the folder's name holds only what was not a default then
             raise UserError(
                 f"{path} is of a network with another {differing[0]}: keep it elsewhere, or use another store"
             )
@@ -88,7 +89,7 @@ class Store:
 
 
 def _lock(path: Path, held: ExitStack, *, wait: bool) -> bool:
-    """Lock until `held` is closed; False: another process has it, and there is no waiting."""
+    """Lock until `held` is closed; False: another process has the lock, and it does not wait."""
     make_folder(path.parent)
     try:
         fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -97,8 +98,3 @@ def _lock(path: Path, held: ExitStack, *, wait: bool) -> bool:
     except OSError as error:
         raise UserError(f"{path} cannot be locked against other processes: {error.strerror}") from None
     return True
-
-
-def _as_kept(value: Any) -> Any:
-    """JSON has no tuples."""
-    return tuple(value) if isinstance(value, list) else value

@@ -1,5 +1,5 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 G_LSTM = PRESETS["adding-1000"]
 LSTM = G_LSTM.changed(cell="lstm")

@@ -1,5 +1,5 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 G_LSTM = PRESETS["adding-2000"]
 LSTM = G_LSTM.changed(cell="lstm", epochs=630)  # enough to see it stay on its plateau, or leave it

@@ -1,8 +1,8 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 G_LSTM = PRESETS["scifar"]
-TUNED = G_LSTM.changed(schedule="cosine", shift=2)
+TUNED = G_LSTM.changed(schedule="cosine", data={"shift": 2})
 
 EXPERIMENT = Experiment(
     name="table1-scifar",

@@ -1,5 +1,5 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 G_LSTM = PRESETS["pmnist"]
 TUNED = G_LSTM.changed(decay=0.9, schedule="cosine")

@@ -1,6 +1,6 @@
 from glstm.experiments.budget import TUNED
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 EXPERIMENT = Experiment(
     name="threshold",

@@ -1,5 +1,5 @@
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.training.recipe import PRESETS
+from glstm.recipes import PRESETS
 
 BUDGETED = PRESETS["smnist-budget"]
 
@@ -12,7 +12,7 @@ EXPERIMENT = Experiment(
         Arm(
             "from-the-start",
             "thresholded from the start",
-            BUDGETED.changed(threshold=0.01),
+            BUDGETED.changed(options={"threshold": 0.01}),
             probes=("gates", "thresholds"),
             at_threshold=0.01,
         ),

@@ -1,9 +1,9 @@
 /* Every unit at every step: one fused pass over tiles that stay in the cache.
 
    A unit's four gates for VL units lie side by side, so a tile of ROWS samples times VL units has all four gates of
-   each unit in registers when the product ends, and goes on to the new state without touching memory. Samples do not
-   depend on each other: each thread takes its own samples through all steps and never waits. Only where there are too
-   few samples for that do threads share the units: then each has its part of the weights in its own cache. */
+   each unit in registers when the product ends, and computes the new state without touching memory. Samples do not
+   depend on each other: each thread takes its own samples through all steps and never waits. If there are too few
+   samples for that, threads share the units instead, and each holds its part of the weights in its own cache. */
 #include "engine.h"
 #include "kernels.h"
 #include "team.h"
@@ -74,8 +74,8 @@ INLINE void tile(int rows, const Step *s, int jb, int first) {
     vf h_new = o * tanh_(c_new);
     if (s->tape) {
       float *tape = s->tape + row * 6 * Hp + at;
-      stream(tape, i), stream(tape + Hp, f), stream(tape + 2 * Hp, g), stream(tape + 3 * Hp, o);
-      stream(tape + 4 * Hp, c), stream(tape + 5 * Hp, h);
+      store_nontemporal(tape, i), store_nontemporal(tape + Hp, f), store_nontemporal(tape + 2 * Hp, g);
+      store_nontemporal(tape + 3 * Hp, o), store_nontemporal(tape + 4 * Hp, c), store_nontemporal(tape + 5 * Hp, h);
     }
     store(s->c + row * Hp + at, mix(k, c_new, c));
     store(s->next + row * s->stride + 1 + s->D + at, mix(k, h_new, h));
@@ -125,7 +125,7 @@ void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samp
     }
     if (T) copy_x(l, 0, first, samples, z);
   }
-  meet(&team);
+  wait_at_barrier(&team);
   for (int t = 0; t < T; t++) {
     for (int s = 0; s < k_rows; s++) {
       size_t row = l->k_per_sample ? (size_t)t * B + first + s : (size_t)t;
@@ -140,11 +140,11 @@ void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samp
       if (l->c) memcpy(l->c + row, c + (size_t)s * Hp + from, sizeof(float) * own);
     }
     if (team.index == 0 && t + 1 < T) copy_x(l, t + 1, first, samples, next);
-    meet(&team);
+    wait_at_barrier(&team);
     float *swap = z;
     z = next, next = swap;
   }
-  stream_end();
+  end_nontemporal();
   for (int s = 0; s < samples; s++) {
     size_t row = (size_t)(first + s) * H + from;
     memcpy(l->h_n + row, z + (size_t)s * stride + 1 + D + from, sizeof(float) * own);

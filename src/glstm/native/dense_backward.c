@@ -1,5 +1,6 @@
-/* The reverse of dense.c: slopes, then the product with the transposed weights, then the weights' gradient, each
-   on tiles of the same kind. A thread's gradients of the weights are its own; the driver adds them in a fixed order. */
+/* The backward pass of dense.c: derivatives, then the product with the transposed weights, then the weights' gradient,
+   each on tiles of the same kind. Every thread has its own gradients of the weights; the driver adds them in a fixed
+   order. */
 #include "engine.h"
 #include "kernels.h"
 #include "vector.h"
@@ -7,7 +8,7 @@
 #define ROWS 6
 #define COLUMNS 4  /* vectors of the transposed product in a tile */
 #define LINE 16    /* floats in a line of the cache */
-#define ENOUGH 96  /* rows of (sample, step) that make a weight update worth its loads and stores */
+#define ENOUGH 96  /* from so many rows of (sample, step) on, a weight update is worth its loads and stores */
 
 static int row_length(const Layer *l) { return 1 + l->inputs + l->hidden; }
 static int blocks(const Layer *l) { return padded(l->hidden) / VL; }
@@ -38,8 +39,8 @@ typedef struct {
   const float *at, *end;
 } Ahead;
 
-/* out[row] = keep + da[row] times the transposed weights, for `vectors` vectors of columns. The tape of the next step
-   is fetched meanwhile, a line with every few products, until all of it is there. */
+/* out[row] += da[row] times the transposed weights, for `vectors` vectors of columns. The tape of the next step is
+   prefetched at the same time, one cache line with every few products, until all of it is there. */
 INLINE void transposed_product(int rows, int vectors, const float *da, int K, const float *w, float *out, int stride,
                                Ahead *ahead) {
   vf acc[ROWS][COLUMNS];
@@ -111,7 +112,8 @@ size_t NAME(dense_backward_space)(const Layer *l, int samples, int with_x) {
          (size_t)held_rows(samples) * (row_length(l) + 4 * Hp) + (size_t)(l->k_per_sample ? samples : 1) * Hp + VL;
 }
 
-/* One step's slopes for one block of units: fills da, turns dh into its kept share, moves dc one step back. */
+/* One step's derivatives for one block of units: fills da, moves dh and dc one step back. What dh gets through the
+   gates is added afterwards, by the product with the transposed weights. */
 INLINE void slopes(const Layer *l, int samples, int jb, const float *tape, const float *k, size_t k_stride, float *dh,
                    int dh_stride, float *dc, float *da, float *dk, size_t dk_stride) {
   int Hp = padded(l->hidden), at = jb * VL;
@@ -126,7 +128,7 @@ INLINE void slopes(const Layer *l, int samples, int jb, const float *tape, const
     vf dh_new = kk * dh_s;
     vf dc_new = kk * dc_s + dh_new * o * (1.0f - squashed * squashed);
     vf slope_g = l->logistic ? g * (1.0f - g) : 1.0f - g * g;
-    vi shut = kk == 0.0f; /* a closed unit's gates may be NaN, where its input was: they must not matter */
+    vi shut = kk == 0.0f; /* a closed unit's gates may be NaN if its input was NaN: they must have no effect */
     vf none = splat(0);
     float *d = da + (size_t)s * 4 * Hp + (size_t)jb * 4 * VL;
     store(d, choose(shut, none, dc_new * g * i * (1.0f - i)));
@@ -173,8 +175,8 @@ void NAME(dense_backward)(const Layer *l, const Gradients *d, const float *trans
     for (int s = 0; s < samples; s++) {
       float *row = z_rows + (size_t)s * entries;
       row[0] = 1;
-      if (anybody_open(k + (l->k_per_sample ? (size_t)s * Hp : 0), H)) memcpy(row + 1, l->x + (at + s) * D, sizeof(float) * D);
-      else memset(row + 1, 0, sizeof(float) * D); /* not read: it may be NaN, and 0 * NaN is no 0 */
+      if (any_open(k + (l->k_per_sample ? (size_t)s * Hp : 0), H)) memcpy(row + 1, l->x + (at + s) * D, sizeof(float) * D);
+      else memset(row + 1, 0, sizeof(float) * D); /* not read: it may be NaN, and 0 * NaN is not 0 */
       memcpy(row + 1 + D, tape + (size_t)s * 6 * Hp + 5 * Hp, sizeof(float) * H);
     }
     for (int group = 0; group < groups(l, with_x); group++) {

@@ -1,4 +1,4 @@
-/* What Python calls: picks the machine's kernels, shares samples among threads, adds what threads have summed. */
+/* What Python calls: selects the kernels for this machine, divides samples among threads, adds the threads' sums. */
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -67,7 +67,7 @@ DECLARE(_avx512)
 static const Kernels avx2 = FIELDS(_avx2, 8), avx512 = FIELDS(_avx512, 16);
 #endif
 
-static int forced = 0; /* lanes asked for by a test; 0: the widest the machine has */
+static int forced = 0; /* lanes requested by a test; 0: the widest the machine has */
 
 static const Kernels *kernels(void) {
 #ifdef GLSTM_X86
@@ -81,7 +81,7 @@ static const Kernels *kernels(void) {
   return &plain;
 }
 
-/* For tests: 4, 8 or 16 floats a vector, or 0 for the best. Returns what is used now. */
+/* For tests: sets the floats per vector to 4, 8 or 16, or with 0 to the best. Returns the number now in use. */
 int glstm_lanes(int lanes) {
   if (lanes >= 0) forced = lanes;
   return kernels()->lanes;
@@ -105,7 +105,7 @@ static Share share(int batch, int threads, int index, int step) {
   return s;
 }
 
-/* After a fork the threads of the parent are gone, and OpenMP does not know: the child works alone. */
+/* After a fork the parent's threads do not exist in the child, but OpenMP does not know: the child uses one thread. */
 static int in_child = 0;
 static void after_fork(void) { in_child = 1; }
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork); }
@@ -119,8 +119,8 @@ static int allowed_threads(const Layer *l) {
 #endif
 }
 
-/* As many shares of `step` samples as there are threads to take them. A tape is laid out by shares, so their number does
-   not depend on who works on them: in a forked child one thread takes them all. */
+/* The number of shares of `step` samples: one for each thread, as long as there are samples enough. A tape is laid out
+   by shares, so their number must not depend on how many threads work: in a forked child one thread takes them all. */
 static int shares(const Layer *l, int step) {
   int most = (l->batch + step - 1) / step, threads = allowed_threads(l);
   return threads < most ? threads : (most < 1 ? 1 : most);
@@ -128,13 +128,13 @@ static int shares(const Layer *l, int step) {
 
 static int workers(int shares) { return in_child ? 1 : shares; }
 
-/* Threads that share the units of a few samples, whose weights pass through the cache at every step, and meet after each
-   step; 1 where there is less to do between two meetings than to meet. */
+/* The number of threads that share the units of a few samples and wait for each other after each step. It is 1 where a
+   step is less work than the wait. */
 int glstm_team_size(const Layer *l) {
-  enum { FEW = 6, WORTH_MEETING = 16384 };
+  enum { FEW = 6, WORTH_A_BARRIER = 16384 };
   int lanes = kernels()->lanes, blocks = (l->hidden + lanes - 1) / lanes, threads = workers(allowed_threads(l));
   double products = 4.0 * l->hidden * (l->hidden + l->inputs) * l->batch;
-  if (l->batch < 1 || l->batch >= FEW * threads || products / threads <= WORTH_MEETING) return 1;
+  if (l->batch < 1 || l->batch >= FEW * threads || products / threads <= WORTH_A_BARRIER) return 1;
   return threads < blocks ? threads : blocks;
 }
 
@@ -146,13 +146,13 @@ static float *floats(size_t n) {
 static int forward_by_team(const Kernels *use, const Layer *l, const float *panel, int most) {
   float *space = floats(use->dense_forward_space(l, l->batch, most));
   if (!space) return 1;
-  Meeting meeting = {.arrived = 0};
+  Barrier barrier = {.arrived = 0};
 #pragma omp parallel num_threads(most)
   {
 #ifdef _OPENMP
-    Team team = {omp_get_thread_num(), omp_get_num_threads(), &meeting}; /* perhaps fewer than were asked for */
+    Team team = {omp_get_thread_num(), omp_get_num_threads(), &barrier}; /* perhaps fewer than requested */
 #else
-    Team team = {0, 1, &meeting};
+    Team team = {0, 1, &barrier};
 #endif
     use->dense_forward(l, panel, 0, l->batch, team, space);
   }
@@ -160,7 +160,7 @@ static int forward_by_team(const Kernels *use, const Layer *l, const float *pane
   return 0;
 }
 
-/* 0 when all is well, 1 when memory is short. */
+/* Returns 0 on success, 1 when memory is short. */
 int glstm_dense_forward(const Layer *l) {
   const Kernels *use = kernels();
   int threads, failed = 0, team = glstm_team_size(l);
@@ -238,42 +238,44 @@ int glstm_dense_backward(const Layer *l, const Gradients *d) {
   return failed;
 }
 
-/* Few samples run one by one with units in the lanes, many run together with samples in the lanes. */
+/* A few samples are computed one by one with units in the lanes, many samples together with samples in the lanes. */
 int glstm_one_by_one(const Layer *l) { return !l->tape && l->batch < kernels()->lanes / 2; }
 
 /* Where thread number `index` has its part of the tape. */
-static float *tape_part(const Kernels *use, const Layer *l, const Schedule *plan, int threads, int index) {
+static float *tape_part(const Kernels *use, const Layer *l, const Schedule *schedule, int threads, int index) {
   float *tape = l->tape;
-  for (int i = 0; i < index; i++) tape += use->sparse_tape_size(l, plan, share(l->batch, threads, i, use->lanes).samples);
+  for (int i = 0; i < index; i++)
+    tape += use->sparse_tape_size(l, schedule, share(l->batch, threads, i, use->lanes).samples);
   return tape;
 }
 
-size_t glstm_sparse_tape_size(const Layer *l, const Schedule *plan) {
+size_t glstm_sparse_tape_size(const Layer *l, const Schedule *schedule) {
   const Kernels *use = kernels();
   int threads = shares(l, use->lanes);
   size_t size = 0;
-  for (int i = 0; i < threads; i++) size += use->sparse_tape_size(l, plan, share(l->batch, threads, i, use->lanes).samples);
+  for (int i = 0; i < threads; i++)
+    size += use->sparse_tape_size(l, schedule, share(l->batch, threads, i, use->lanes).samples);
   return size;
 }
 
-int glstm_sparse_forward(const Layer *l, const Schedule *plan) {
+int glstm_sparse_forward(const Layer *l, const Schedule *schedule) {
   const Kernels *use = kernels();
   int single = glstm_one_by_one(l), threads = shares(l, single ? 1 : use->lanes), failed = 0;
 #pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
   for (int index = 0; index < threads; index++) {
     Share s = share(l->batch, threads, index, single ? 1 : use->lanes);
-    size_t size = single ? use->single_space(l, plan) : use->sparse_space(l, s.samples, plan->most_open);
-    float *space = floats(size), *tape = l->tape ? tape_part(use, l, plan, threads, index) : NULL;
+    size_t size = single ? use->single_space(l, schedule) : use->sparse_space(l, s.samples, schedule->most_open);
+    float *space = floats(size), *tape = l->tape ? tape_part(use, l, schedule, threads, index) : NULL;
     if (!space) failed = 1;
-    else if (!single && s.samples) use->sparse_forward(l, plan, s.first, s.samples, tape, space);
+    else if (!single && s.samples) use->sparse_forward(l, schedule, s.first, s.samples, tape, space);
     else
-      for (int i = 0; i < s.samples; i++) use->single_forward(l, plan, s.first + i, space);
+      for (int i = 0; i < s.samples; i++) use->single_forward(l, schedule, s.first + i, space);
     free(space);
   }
   return failed;
 }
 
-int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *plan) {
+int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *schedule) {
   const Kernels *use = kernels();
   int threads = shares(l, use->lanes), failed = 0;
   size_t H = l->hidden, D = l->inputs, in = 4 * H * D, own = in + 4 * H * H + 4 * H, all = own + (size_t)l->steps * H;
@@ -282,13 +284,13 @@ int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *pl
 #pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
   for (int index = 0; index < threads; index++) {
     Share s = share(l->batch, threads, index, use->lanes);
-    float *space = floats(use->sparse_backward_space(l, s.samples, plan->most_open)), *sum = floats(all);
+    float *space = floats(use->sparse_backward_space(l, s.samples, schedule->most_open)), *sum = floats(all);
     sums[index] = sum;
     if (space && sum) {
       memset(sum, 0, sizeof(float) * all);
       if (s.samples)
-        use->sparse_backward(l, d, plan, s.first, s.samples, tape_part(use, l, plan, threads, index), sum, sum + in,
-                             sum + in + 4 * H * H, sum + own, space);
+        use->sparse_backward(l, d, schedule, s.first, s.samples, tape_part(use, l, schedule, threads, index), sum,
+                             sum + in, sum + in + 4 * H * H, sum + own, space);
     } else failed = 1;
     free(space);
   }
@@ -305,21 +307,10 @@ int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *pl
   return failed;
 }
 
-/* 0 when all is well, 1 when memory is short, 2 when the gate's values are not those the table was made from. */
-int glstm_run_prepared(const Prepared *p, int threads, const float *x, const float *h0, const float *c0, float *h,
-                       float *h_n, float *c_n) {
-  Layer l = p->layer;
-  for (int i = 0; i < WATCHED; i++)
-    if (p->now[i] && memcmp(p->now[i], p->then[i], sizeof(float) * l.hidden)) return 2;
-  float *b = NULL;
-  if (p->b_ih) {
-    b = floats(4 * (size_t)l.hidden);
-    if (!b) return 1;
-    memcpy(b, p->b_ih, sizeof(float) * 4 * l.hidden);
-    add_into(b, p->b_hh, 4 * (size_t)l.hidden);
-  }
-  l.threads = threads, l.x = x, l.b = b, l.h0 = h0, l.c0 = c0, l.h = h, l.h_n = h_n, l.c_n = c_n;
-  int failed = p->schedule ? glstm_sparse_forward(&l, p->schedule) : glstm_dense_forward(&l);
-  free(b);
-  return failed;
+/* `prepared` has everything set except threads, x and h_n, so that several callers may share it. Without a schedule
+   every unit is computed at every step. */
+int glstm_run_prepared(const Layer *prepared, const Schedule *schedule, int threads, const float *x, float *h_n) {
+  Layer l = *prepared;
+  l.threads = threads, l.x = x, l.h_n = h_n;
+  return schedule ? glstm_sparse_forward(&l, schedule) : glstm_dense_forward(&l);
 }

@@ -1,10 +1,12 @@
-/* The engine's view of one gated LSTM layer. All arrays are float32, row-major, owned by the caller.
+/* The structures of the operator. All arrays are float32, row-major, owned by the caller.
    T steps, B samples, D inputs, H units; gates in torch's order i f g o. */
 #ifndef GLSTM_ENGINE_H
 #define GLSTM_ENGINE_H
 
 #include <stdint.h>
 
+/* One call: a gated LSTM layer, its inputs, and where its outputs go. (glstm_layer in stream.h is another thing: the
+   constant data of a deployed layer.) */
 typedef struct {
   int32_t steps, batch, inputs, hidden;
   int32_t logistic;     /* candidate: 0 tanh, 1 logistic */
@@ -17,35 +19,26 @@ typedef struct {
   float *tape;                      /* what backward needs, at a multiple of 64 bytes; or NULL */
 } Layer;
 
-/* A layer in evaluation, with everything looked up that stays the same from call to call. The table k holds for the
-   gate values it was made from: `then` is a copy of these, `now` is where they live. */
-#define WATCHED 4
-typedef struct {
-  Layer layer;                      /* without x, states and outputs */
-  const void *schedule;             /* NULL: do everything */
-  const float *b_ih, *b_hh;         /* (4H), or NULL */
-  const float *now[WATCHED], *then[WATCHED]; /* (H), or NULL */
-} Prepared;
-
 typedef struct {
   const float *dh, *dh_n, *dc_n, *dc;   /* of the four outputs; dh and dc may be NULL */
-  float *dx, *dw_ih, *dw_hh, *db, *dk;  /* dx may be NULL, and so may dh0 */
+  float *dx, *dw_ih, *dw_hh, *db, *dk;  /* dx and dh0 may be NULL */
   float *dh0, *dc0;
 } Gradients;
 
-/* Which unit works when: known before the first sample arrives, because k does not depend on the input.
-   Span n covers steps start[n] .. start[n+1] - 1, in which just units[offset[n]] .. units[offset[n+1] - 1] are open,
-   in increasing order. Where a span begins, units of the span before leave and others arrive.
-   For a single sequence, whose units lie in the lanes, a unit keeps one slot from opening to closing. Its slot is free
-   for one span more on either side, so that a unit can be prepared while the span before it is under way. */
+/* Which unit is open when: known before the first sample arrives, because k does not depend on the input. A span is a
+   run of steps with the same open units. Span n covers steps start[n] .. start[n+1] - 1, and its open units are
+   units[offset[n]] .. units[offset[n+1] - 1], in increasing order. Where a span begins, some units of the span before
+   leave (close) and others arrive (open). A slot is a place in the packed block of open units, which a single sequence
+   uses. A unit has the same slot from opening to closing. No other unit uses that slot in the span before and the span
+   after, so that a unit can be prepared while the span before it is being computed. */
 typedef struct {
   int32_t steps, hidden, spans, most_open;
   int32_t capacity; /* slots, a multiple of the widest vector */
-  int32_t *start, *offset, *slots_used;                  /* a span each; slots_used: the highest taken slot, plus one */
-  int32_t *leaving_offset, *arriving_offset;             /* a span each */
-  int32_t *units, *slots;                                /* side by side: who is open, and where he sits */
-  int32_t *leaving, *leaving_slots, *arriving, *arriving_slots; /* who changes as the span begins */
-  float *slot_k;                                         /* (T, capacity), 0 where nobody sits */
+  int32_t *start, *offset, *slots_used;                  /* one per span; slots_used: the highest used slot, plus one */
+  int32_t *leaving_offset, *arriving_offset;             /* one per span */
+  int32_t *units, *slots;                                /* of equal length: the open units, and their slots */
+  int32_t *leaving, *leaving_slots, *arriving, *arriving_slots; /* units that close or open as the span begins */
+  float *slot_k;                                         /* (T, capacity), 0 for an empty slot */
 } Schedule;
 
 #endif

@@ -1,4 +1,4 @@
-/* Names and small helpers shared by the kernels; each kernel is compiled once for every kind of machine. */
+/* Names and small helpers shared by the kernels. Each kernel is compiled once for every kind of machine. */
 #ifndef GLSTM_KERNELS_H
 #define GLSTM_KERNELS_H
 
@@ -16,13 +16,13 @@
 /* A number of units, or of samples, rounded up to whole vectors. */
 static inline int padded(int n) { return (n + VL - 1) / VL * VL; }
 
-static inline int anybody_open(const float *k, int hidden) {
+static inline int any_open(const float *k, int hidden) {
   for (int j = 0; j < hidden; j++)
     if (k[j] != 0) return 1;
   return 0;
 }
 
-/* k new + (1 - k) old, exact at both ends; where k is 0, the old value bit for bit. */
+/* k new + (1 - k) old: exact for k = 1, and for k = 0 the old value bit for bit. */
 INLINE vf mix(vf k, vf new_, vf old) { return choose(k == 0.0f, old, k * new_ + (1.0f - k) * old); }
 
 #endif

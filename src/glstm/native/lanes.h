@@ -1,5 +1,5 @@
-/* Many samples of a few open units: samples lie in the lanes, so any list of units will do. Shared by sparse.c and
-   sparse_backward.c. */
+/* Many samples of a few open units: samples lie in the lanes, so the open units may be any list. Shared by sparse.c
+   and sparse_backward.c. */
 #ifndef GLSTM_LANES_H
 #define GLSTM_LANES_H
 
@@ -8,7 +8,7 @@
 
 #define GROUP 4 /* vectors of samples in a tile */
 
-/* Row `index` of a table whose rows are `width` floats, whole vectors of them; padding samples see zeros. */
+/* Row `index` of a table whose rows have `width` floats, a multiple of the vector. Padding samples are zeros. */
 static inline float *row(float *table, int index, int width) { return table + (size_t)index * width; }
 
 /* into (rows, width) <- from (samples, rows): a transposition */
@@ -26,8 +26,8 @@ static inline float weight(const Layer *l, int g, int j, int u) {
   return l->w_hh[((size_t)g * l->hidden + j) * l->hidden + u];
 }
 
-/* What changes when a span begins. is_open: 0 closed, 1 opened just now, 2 open before too. has_value: units whose h
-   may differ from 0. Returns whether a unit opens that had a value, so that every base must be summed afresh. */
+/* What changes when a span begins. is_open: 0 closed, 1 opens with this span, 2 was open before. has_value: units
+   whose h may differ from 0. Returns whether a unit opens that had a value; then every base must be summed again. */
 static inline int open_and_close(int *is_open, const int *has_value, const int32_t *before, int were_open,
                                  const int32_t *units, int open) {
   int revived = 0;

@@ -1,17 +1,17 @@
-/* The steps of one sitting, units in the lanes. Compiled for every width a machine has: three open units in a narrow
-   vector are done sooner than in a wide one, and a single sequence does nothing but wait for its last step. */
+/* The steps of one StepRange, with units in the lanes. Compiled for every vector width of the machine: three open units
+   take less time in a narrow vector than in a wide one, and each step of a single sequence waits for the one before. */
 #include "kernels.h"
-#include "seats.h"
+#include "slots.h"
 
 typedef struct {
-  Quotient i, f, g, o; /* undivided: two quotients multiplied take one division, and a step waits for each */
+  Quotient i, f, g, o; /* not divided yet: a product of two quotients needs one division, and divisions are slow */
 } Gates;
 
 INLINE vf value_in(const float *h, const vf *h_vector, int slot) { return h ? splat(h[slot]) : pick(*h_vector, slot); }
 
-/* The four sums of one vector of slots, from `at` on, as their functions want them, and these. h: of all slots, in memory;
-   or, where everybody sits in one vector, NULL and that vector. */
-INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const float *h, const vf *h_vector, int at) {
+/* The four gates of one vector of slots, from `at` on. h: of all slots, in memory; or, if one vector holds all used
+   slots, NULL, and h_vector is that vector. */
+INLINE Gates gates_of(const Slots *n, const StepRange *s, const float *x, const float *h, const vf *h_vector, int at) {
   int cap = n->capacity, q = 0;
   const float *base = n->base + at, *weights = n->w + at;
   vf a0 = load(base), a1 = load(base + cap), a2 = load(base + 2 * cap), a3 = load(base + 3 * cap);
@@ -20,7 +20,7 @@ INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const fl
     vf value = splat(x[d]);
     a0 += value * load(w), a1 += value * load(w + cap), a2 += value * load(w + 2 * cap), a3 += value * load(w + 3 * cap);
   }
-  vf b0 = splat(0), b1 = splat(0), b2 = splat(0), b3 = splat(0); /* a second chain: the sums wait for each other less */
+  vf b0 = splat(0), b1 = splat(0), b2 = splat(0), b3 = splat(0); /* a second sum: shorter chains of additions */
   for (; q + 2 <= s->open; q += 2) {
     const float *w = weights + (size_t)s->slots[q] * 4 * cap, *u = weights + (size_t)s->slots[q + 1] * 4 * cap;
     vf p = value_in(h, h_vector, s->slots[q]), r = value_in(h, h_vector, s->slots[q + 1]);
@@ -32,21 +32,21 @@ INLINE Gates gates_of(const Seats *n, const Sitting *s, const float *x, const fl
     vf p = value_in(h, h_vector, s->slots[q]);
     a0 += p * load(w), a1 += p * load(w + cap), a2 += p * load(w + 2 * cap), a3 += p * load(w + 3 * cap);
   }
-  Quotient g = n->l->logistic ? soon_sigmoid(a2 + b2) : soon_tanh(a2 + b2);
-  return (Gates){soon_memory(a0 + b0), soon_memory(a1 + b1), g, soon_sigmoid(a3 + b3)};
+  Quotient g = n->l->logistic ? fast_sigmoid(a2 + b2) : fast_tanh(a2 + b2);
+  return (Gates){fast_sigmoid_i_f(a0 + b0), fast_sigmoid_i_f(a1 + b1), g, fast_sigmoid(a3 + b3)};
 }
 
-/* An empty slot has k = 0 and nobody reads it: no need to keep its old value bit for bit, as `mix` would. */
+/* An empty slot has k = 0 and is never read: its old value need not stay the same bit for bit, as with `mix`. */
 INLINE void mix_in(Gates gates, vf k, vf *h, vf *c) {
-  vf kept_h = (1.0f - k) * *h, kept_c = (1.0f - k) * *c;
+  vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c;
   vf c_new = gates.f.above * *c / gates.f.below + gates.i.above * gates.g.above / (gates.i.below * gates.g.below);
-  Quotient squashed = soon_tanh(c_new);
-  *h = k * gates.o.above * squashed.above / (gates.o.below * squashed.below) + kept_h;
-  *c = k * c_new + kept_c;
+  Quotient squashed = fast_tanh(c_new);
+  *h = k * gates.o.above * squashed.above / (gates.o.below * squashed.below) + old_h;
+  *c = k * c_new + old_c;
 }
 
-/* The usual case: everybody sits in one vector, and states stay in registers. */
-static void one_vector(Seats *n, const Sitting *s) {
+/* The usual case: one vector holds all used slots, and states stay in registers. */
+static void one_vector(Slots *n, const StepRange *s) {
   vf h = load(n->h), c = load(n->c);
   const float *x = s->x, *k = s->k;
   for (int t = 0; t < s->steps; t++, x += s->x_stride, k += n->capacity)
@@ -54,7 +54,7 @@ static void one_vector(Seats *n, const Sitting *s) {
   store(n->h, h), store(n->c, c);
 }
 
-static void several_vectors(Seats *n, const Sitting *s) {
+static void several_vectors(Slots *n, const StepRange *s) {
   const float *x = s->x, *k = s->k;
   for (int t = 0; t < s->steps; t++, x += s->x_stride, k += n->capacity) {
     memcpy(n->h_before, n->h, sizeof(float) * n->capacity);
@@ -70,7 +70,7 @@ static void several_vectors(Seats *n, const Sitting *s) {
 #define NARROW
 #endif
 
-void JOIN(NAME(single_steps), NARROW)(Seats *n, const Sitting *s) {
+void JOIN(NAME(single_steps), NARROW)(Slots *n, const StepRange *s) {
   if (s->slots_used <= VL) one_vector(n, s);
   else several_vectors(n, s);
 }

@@ -1,12 +1,12 @@
 /* Only the open units, for many samples at once.
 
-   What frozen units contribute to an open unit's gates is kept in `base` and not computed again. It is summed afresh
-   when a unit opens, and grows by one product when another unit freezes; if a unit opens that had a value before, all
-   bases are summed afresh. So a base is never more than one sum over H units away from exact, however long the
-   sequence: nothing is ever taken off again. */
+   What frozen units contribute to an open unit's gates is stored in `base` and not computed again. It is summed when a
+   unit opens, and one product is added when another unit freezes. If a unit opens that had a value before, all bases
+   are summed again. Nothing is ever subtracted, so the rounding error of a base is that of one sum over H units,
+   however long the sequence is. */
 #include "lanes.h"
 
-/* One thread's samples: rows of `width` floats, whole vectors of them; padding samples see zeros. */
+/* One thread's samples: rows of `width` floats, a multiple of the vector. Padding samples are zeros. */
 typedef struct {
   const Layer *l;
   int first, samples, width;
@@ -126,7 +126,7 @@ static void update_step(Lanes *n, const int32_t *units, int open, const float *k
     memcpy(row(n->h, units[q], n->width), row(n->fresh, q, n->width), sizeof(float) * n->width);
 }
 
-/* All outputs: what did not change is copied from the step before, which costs more than most steps themselves. */
+/* All outputs: what did not change is copied from the step before, which takes longer than most steps themselves. */
 static void write_outputs(const Lanes *n, int t, const int32_t *units, int open) {
   const Layer *l = n->l;
   int H = l->hidden;
@@ -137,28 +137,28 @@ static void write_outputs(const Lanes *n, int t, const int32_t *units, int open)
   }
 }
 
-size_t NAME(sparse_tape_size)(const Layer *l, const Schedule *plan, int samples) {
+size_t NAME(sparse_tape_size)(const Layer *l, const Schedule *schedule, int samples) {
   size_t updates = 0;
-  for (int n = 0; n < plan->spans; n++)
-    updates += (size_t)(plan->offset[n + 1] - plan->offset[n]) * (plan->start[n + 1] - plan->start[n]);
+  for (int n = 0; n < schedule->spans; n++)
+    updates += (size_t)(schedule->offset[n + 1] - schedule->offset[n]) * (schedule->start[n + 1] - schedule->start[n]);
   return (updates * 6 + l->hidden) * padded(samples);
 }
 
-void NAME(sparse_forward)(const Layer *l, const Schedule *plan, int first, int samples, float *tape, float *space) {
+void NAME(sparse_forward)(const Layer *l, const Schedule *schedule, int first, int samples, float *tape, float *space) {
   int H = l->hidden, D = l->inputs;
-  Lanes n = make_lanes(l, first, samples, plan->most_open, space);
+  Lanes n = make_lanes(l, first, samples, schedule->most_open, space);
   gather(n.h, l->h0 + (size_t)first * H, H, samples, n.width);
   gather(n.c, l->c0 + (size_t)first * H, H, samples, n.width);
   for (int u = 0; u < H; u++)
     for (int s = 0; s < samples; s++) n.has_value[u] |= n.h[(size_t)u * n.width + s] != 0;
-  const int32_t *before = plan->units;
+  const int32_t *before = schedule->units;
   int were_open = 0;
-  for (int span = 0; span < plan->spans; span++) {
-    const int32_t *units = plan->units + plan->offset[span];
-    int open = plan->offset[span + 1] - plan->offset[span];
+  for (int span = 0; span < schedule->spans; span++) {
+    const int32_t *units = schedule->units + schedule->offset[span];
+    int open = schedule->offset[span + 1] - schedule->offset[span];
     begin_span(&n, before, were_open, units, open);
     pack_span(&n, units, open);
-    for (int t = plan->start[span]; t < plan->start[span + 1]; t++) {
+    for (int t = schedule->start[span]; t < schedule->start[span + 1]; t++) {
       if (open) {
         gather(n.x, l->x + ((size_t)t * l->batch + first) * D, D, samples, n.width);
         update_step(&n, units, open, l->k + (size_t)t * H, tape);

@@ -1,6 +1,6 @@
-/* The reverse of sparse.c, event by event: a step's slopes for the open units, and at each change of the open set what
-   the kept contributions owe to frozen units and to the weights. A frozen unit's gradient needs only sums over the
-   time it was frozen, and `dbase` is that sum. */
+/* The backward pass of sparse.c: at each step the derivatives of the open units; where the set of open units changes,
+   the gradients that frozen units and their weights get through the stored contributions. For these only sums over the
+   time in which a unit was frozen are needed, and `dbase` is that sum. */
 #include "lanes.h"
 
 typedef struct {
@@ -30,8 +30,8 @@ static Back make_back(const Layer *l, int first, int samples, int most_open, flo
   return n;
 }
 
-/* base_j had got W_ju h_u: give h_u and W_ju their share of dbase_j */
-static void owe_contribution(Back *n, int j, int u) {
+/* base_j contains W_ju h_u: adds to the gradients of h_u and W_ju what follows from dbase_j */
+static void contribution_backward(Back *n, int j, int u) {
   int H = n->l->hidden;
   for (int g = 0; g < 4; g++) {
     const float *dbase = row(n->dbase, 4 * j + g, n->width), *h = row(n->h, u, n->width);
@@ -46,10 +46,10 @@ static void owe_contribution(Back *n, int j, int u) {
   }
 }
 
-static void owe_sum(Back *n, int j) {
+static void base_backward(Back *n, int j) {
   int H = n->l->hidden;
   for (int u = 0; u < H; u++)
-    if (n->has_value[u] && !n->is_open[u]) owe_contribution(n, j, u);
+    if (n->has_value[u] && !n->is_open[u]) contribution_backward(n, j, u);
   for (int g = 0; g < 4; g++) {
     float *dbase = row(n->dbase, 4 * j + g, n->width);
     vf sum = splat(0);
@@ -63,15 +63,15 @@ static void undo_begin_span(Back *n, const int32_t *before, int were_open, const
   int revived = open_and_close(n->is_open, n->has_value, before, were_open, units, open);
   for (int q = 0; q < open; q++) {
     int j = units[q];
-    if (n->is_open[j] == 1 || revived) owe_sum(n, j);
+    if (n->is_open[j] == 1 || revived) base_backward(n, j);
     else
       for (int p = 0; p < were_open; p++)
-        if (!n->is_open[before[p]]) owe_contribution(n, j, before[p]);
+        if (!n->is_open[before[p]]) contribution_backward(n, j, before[p]);
   }
   for (int q = 0; q < open; q++) n->is_open[units[q]] = 0;
 }
 
-/* Fills da of the unit, takes its state one step back, keeps dh's own share; returns dk. */
+/* Fills da of the unit, moves its h, dh and dc one step back; returns dk. */
 static float slopes(Back *n, int j, int q, float k, const float *tape) {
   int width = n->width;
   float *dh = row(n->dh, j, width), *dc = row(n->dc, j, width), *h = row(n->h, j, width);
@@ -176,35 +176,36 @@ static void add_span_weights(Back *n, const int32_t *units, int open) {
     }
 }
 
-/* tape: this thread's, as sparse_forward left it. The weights' gradients and dk (T, H) are this thread's own, zeroed by
-   the caller; d's arrays of samples are shared, each thread writing its own samples. */
-void NAME(sparse_backward)(const Layer *l, const Gradients *d, const Schedule *plan, int first, int samples,
+/* tape: this thread's, as sparse_forward left it. The weights' gradients and dk (T, H) are this thread's own, zeroed
+   by the caller; d's arrays of samples are shared, each thread writing its own samples. */
+void NAME(sparse_backward)(const Layer *l, const Gradients *d, const Schedule *schedule, int first, int samples,
                            const float *tape, float *dw_ih, float *dw_hh, float *db, float *dk, float *space) {
   int H = l->hidden, D = l->inputs, B = l->batch;
-  Back n = make_back(l, first, samples, plan->most_open, space);
+  Back n = make_back(l, first, samples, schedule->most_open, space);
   n.dw_ih = dw_ih, n.dw_hh = dw_hh, n.db = db;
   size_t updates = 0;
   int *starts_with_value = n.first_span; /* until the spans are known, -1 for units that h0 gives a value */
   gather(n.h, l->h0 + (size_t)first * H, H, samples, n.width);
   for (int u = 0; u < H; u++) {
-    starts_with_value[u] = d->dh0 ? -1 : plan->spans; /* a derivative with respect to h0 exists where h0 is 0, too */
+    starts_with_value[u] = d->dh0 ? -1 : schedule->spans; /* the gradient of h0 is needed also where h0 is 0 */
     for (int s = 0; s < samples; s++)
       if (n.h[(size_t)u * n.width + s] != 0) starts_with_value[u] = -1;
   }
-  for (int span = plan->spans - 1; span >= 0; span--) {
-    updates += (size_t)(plan->offset[span + 1] - plan->offset[span]) * (plan->start[span + 1] - plan->start[span]);
-    for (int q = plan->offset[span]; q < plan->offset[span + 1]; q++)
-      if (n.first_span[plan->units[q]] >= 0) n.first_span[plan->units[q]] = span;
+  for (int span = schedule->spans - 1; span >= 0; span--) {
+    updates += (size_t)(schedule->offset[span + 1] - schedule->offset[span]) *
+               (schedule->start[span + 1] - schedule->start[span]);
+    for (int q = schedule->offset[span]; q < schedule->offset[span + 1]; q++)
+      if (n.first_span[schedule->units[q]] >= 0) n.first_span[schedule->units[q]] = span;
   }
   tape += updates * 6 * n.width;
   memcpy(n.h, tape, sizeof(float) * H * n.width);
   gather(n.dh, d->dh_n + (size_t)first * H, H, samples, n.width);
   gather(n.dc, d->dc_n + (size_t)first * H, H, samples, n.width);
-  for (int span = plan->spans - 1; span >= 0; span--) {
-    const int32_t *units = plan->units + plan->offset[span];
-    int open = plan->offset[span + 1] - plan->offset[span];
+  for (int span = schedule->spans - 1; span >= 0; span--) {
+    const int32_t *units = schedule->units + schedule->offset[span];
+    int open = schedule->offset[span + 1] - schedule->offset[span];
     pack_span(&n, units, open);
-    for (int t = plan->start[span + 1] - 1; t >= plan->start[span]; t--) {
+    for (int t = schedule->start[span + 1] - 1; t >= schedule->start[span]; t--) {
       size_t at = (size_t)t * B + first;
       for (int s = 0; d->dh && s < samples; s++)
         for (int j = 0; j < H; j++) n.dh[(size_t)j * n.width + s] += d->dh[(at + s) * H + j];
@@ -219,8 +220,8 @@ void NAME(sparse_backward)(const Layer *l, const Gradients *d, const Schedule *p
     }
     add_span_weights(&n, units, open);
     for (int u = 0; u < H; u++) n.has_value[u] = n.first_span[u] < span;
-    const int32_t *before = span ? plan->units + plan->offset[span - 1] : units;
-    undo_begin_span(&n, before, span ? plan->offset[span] - plan->offset[span - 1] : 0, units, open);
+    const int32_t *before = span ? schedule->units + schedule->offset[span - 1] : units;
+    undo_begin_span(&n, before, span ? schedule->offset[span] - schedule->offset[span - 1] : 0, units, open);
   }
   if (d->dh0) scatter(d->dh0 + (size_t)first * H, n.dh, H, samples, n.width);
   scatter(d->dc0 + (size_t)first * H, n.dc, H, samples, n.width);

@@ -1,4 +1,4 @@
-/* Streams on this machine: stream.h behind one pointer, which is all that a call from Python has to bring. */
+/* Streams on this machine: stream.h behind one pointer, the only argument of most calls from Python. */
 #include "stream.h"
 
 typedef struct {

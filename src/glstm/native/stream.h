@@ -1,13 +1,15 @@
-/* A gated LSTM, one sample at a time, on any machine: C99 that is also C++, no library calls but memcpy and memset, no
-   allocation, no global state. The engine's streams and every exported model are this text.
+/* A gated LSTM, one sample at a time, on any machine: C99 that is also C++, no library calls except memcpy and memset,
+   no allocation, no global state. The engine's streams and every exported model use this code.
 
-   k does not depend on the input, so which unit works when is constant data. The steps fall into spans; where one begins,
-   units leave and arrive, and within it the same units are open. Units are numbered by their first opening, so what a unit
-   ever reads is a prefix of them: those that opened before it closed for good.
+   k does not depend on the input, so which unit is open when is constant data. The steps are divided into spans; within
+   a span the same units are open, and where a span begins, some units close and others open. Units are numbered in the
+   order of their first opening, so what a unit ever reads is a prefix of them: those that opened before it closed for
+   the last time.
 
-   With d_u = h_u - r_u, where r_u is the part of h_u that the others' sums hold already, a step of an open unit j is
+   With d_u = h_u - r_u, where r_u is the part of h_u that the other units' sums contain already, at a step an open unit
+   j reads
        sums_j + sum over open u of w_ju d_u
-   and everything else a unit has read stays in sums_j. Where a span begins, r_u becomes h_u. */
+   and everything else that the unit has read stays in sums_j. Where a span begins, r_u becomes h_u. */
 #ifndef GLSTM_STREAM_H
 #define GLSTM_STREAM_H
 
@@ -22,14 +24,14 @@ typedef int8_t glstm_weight; /* times the scale of its row */
 typedef float glstm_weight;
 #endif
 
-#ifndef GLSTM_COUNT /* somebody may want to know how many operations are done, a nonlinear function being five */
+#ifndef GLSTM_COUNT /* may be defined to count the operations; a nonlinear function counts as five */
 #define GLSTM_COUNT(operations) ((void)0)
 #endif
 
 #define GLSTM_SIGN(x) ((x) < 0 ? -1.0f : 1.0f)
 
 typedef struct {
-  uint32_t inputs, units, seats, spans; /* seats: units that are open at once, at most */
+  uint32_t inputs, units, most_open, spans; /* most_open: the largest number of units that are open at once */
   uint32_t logistic;                    /* candidate: 0 tanh, 1 logistic */
   const uint32_t *start;                /* (spans + 1): first steps, counted from 0; then the end */
   const uint32_t *change;               /* (spans + 1): where in `opens` the units of each span begin */
@@ -54,14 +56,14 @@ typedef struct {
   const glstm_dense *head;
 } glstm_model;
 
-/* All that changes. A layer's numbers are h, c (units each), sums (units, 4), r and d (seats each). */
+/* All data that changes. A layer's numbers are h, c (units each), sums (units, 4), r and d (most_open each). */
 typedef struct {
   uint32_t *step;
-  glstm_place *place; /* a layer each */
+  glstm_place *place; /* one per layer */
   float *number;      /* of all layers */
 } glstm_state;
 
-static inline uint32_t glstm_numbers(const glstm_layer *l) { return 6 * l->units + 2 * l->seats; }
+static inline uint32_t glstm_numbers(const glstm_layer *l) { return 6 * l->units + 2 * l->most_open; }
 
 /* e^x = power (1 + rest), for |x| <= 87: x = n ln 2 + r, power = 2^n, and rest by a polynomial in r. */
 static inline float glstm_exp_rest(float x, float *power) {
@@ -82,7 +84,7 @@ static inline float glstm_sigmoid(float x) {
   return 1.0f / (1.0f + (power + power * rest));
 }
 
-/* (e^2z - 1) / (e^2z + 1) of z = |x|, whose 1 is subtracted where it rounds least. */
+/* (e^2z - 1) / (e^2z + 1) of z = |x|; the 1 is subtracted where the rounding error is smallest. */
 static inline float glstm_tanh(float x) {
   float power, rest, z = x < 0 ? -x : x;
   if (x != x) return x;
@@ -101,7 +103,7 @@ static inline void glstm_add(float *sum, const glstm_weight *w, float value) {
   GLSTM_COUNT(8);
 }
 
-/* Sums of a unit's rows are made in place; of int8 rows apart, to be scaled when they are whole. */
+/* The sum of a float row is added up in place. The sum of an int8 row is added up separately, and scaled at the end. */
 #ifdef GLSTM_INT8
 static inline void glstm_add_scaled(float *sums, const float *part, const float *scale) {
   uint32_t g;
@@ -114,7 +116,7 @@ static inline void glstm_add_scaled(float *sums, const float *part, const float 
 #define GLSTM_END(sums, scale, j) ((void)0)
 #endif
 
-/* sums += what unit j reads of open units whose h has changed by d */
+/* sums += what unit j reads from open units whose h has changed by d */
 static inline void glstm_read_open(const glstm_layer *l, uint32_t j, const uint16_t *units, uint32_t open, const float *d,
                                    float *sums) {
   const glstm_weight *w = l->w_h + 4 * (size_t)l->row[j];
@@ -124,7 +126,7 @@ static inline void glstm_read_open(const glstm_layer *l, uint32_t j, const uint1
   GLSTM_END(sums, l->scale_h, j);
 }
 
-/* What a unit that opens reads of all that were ever open. */
+/* The sums of a unit that opens: what it reads from all units that were ever open. */
 static inline void glstm_read_all(const glstm_layer *l, uint32_t j, const float *h, uint32_t known, float *sums) {
   const glstm_weight *w = l->w_h + 4 * (size_t)l->row[j];
   uint32_t u;
@@ -141,7 +143,7 @@ static inline const uint16_t *glstm_open_units(const glstm_layer *l, uint32_t sp
   return l->opens + l->change[span];
 }
 
-/* The sums of everybody who is open from now on, whole: d is what has changed since the span before began. */
+/* The complete sums of all units that are open in the new span. d: the change of h since the span before began. */
 static inline void glstm_begin_span(const glstm_layer *l, glstm_place *at, const float *h, float *sums, float *r,
                                     const float *d) {
   uint32_t open, were_open = 0, p = 0, q;
@@ -159,7 +161,7 @@ static inline void glstm_begin_span(const glstm_layer *l, glstm_place *at, const
   at->spans++;
 }
 
-/* sum += what unit j reads of the sample */
+/* sum += what unit j reads from the sample */
 static inline void glstm_read_sample(const glstm_layer *l, uint32_t j, const float *x, float *sum) {
   const glstm_weight *w = l->w_x + 4 * (size_t)j * l->inputs;
   uint32_t n;
@@ -174,11 +176,11 @@ static inline void glstm_update(const glstm_layer *l, const float *sum, float k,
   float g = l->logistic ? glstm_sigmoid(sum[2]) : glstm_tanh(sum[2]), candidate = f * *c + i * g;
   *c += k * (candidate - *c);
   *h += k * (o * glstm_tanh(candidate) - *h);
-  GLSTM_COUNT(29 + 7); /* as the paper counts a cell, and a blend of two states */
+  GLSTM_COUNT(29 + 7); /* as the paper counts a cell, and two mixes of the old and the new state */
 }
 
 static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_place *at, float *number, const float *x) {
-  float *h = number, *c = h + l->units, *sums = c + l->units, *r = sums + 4 * (size_t)l->units, *d = r + l->seats;
+  float *h = number, *c = h + l->units, *sums = c + l->units, *r = sums + 4 * (size_t)l->units, *d = r + l->most_open;
   int begins = at->spans < l->spans && l->start[at->spans] == step;
   uint32_t open = 0, q;
   const uint16_t *units = l->opens;
@@ -208,7 +210,7 @@ static inline void glstm_reset(const glstm_model *m, glstm_state s) {
   memset(s.number, 0, numbers * sizeof *s.number);
 }
 
-/* Takes the next sample; past the end of the schedule it is ignored, and the state stays. */
+/* Takes the next sample. After the last step of the schedule it is ignored, and the state does not change. */
 static inline void glstm_step(const glstm_model *m, glstm_state s, const float *x) {
   float *number = s.number;
   uint32_t n;
@@ -221,7 +223,7 @@ static inline void glstm_step(const glstm_model *m, glstm_state s, const float *
   ++*s.step;
 }
 
-/* What the head makes of the state; `space` is for 2 x widest numbers. */
+/* The head's output for the state; `space` has 2 x widest numbers. */
 static inline void glstm_output(const glstm_model *m, const float *number, float *y, float *space) {
   const float *from;
   uint32_t n, o, i;

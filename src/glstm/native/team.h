@@ -1,29 +1,30 @@
-/* Threads that go through the same steps, each with some of the units, and wait for each other after every step. */
+/* Threads that compute the same steps, each for some of the units, and wait for each other after every step. */
 #ifndef GLSTM_TEAM_H
 #define GLSTM_TEAM_H
 
 #include <sched.h>
 
-/* Each count in lines of its own: who waits reads one all the time, and whatever lay beside it would crawl. */
+/* Each counter has cache lines of its own: waiting threads read a counter all the time, which would slow down access
+   to anything in the same line. */
 typedef struct {
   char before[128];
   int arrived;
   char between[128];
   int round;
   char after[128];
-} Meeting;
+} Barrier;
 
 typedef struct {
   int index, size;
-  Meeting *meeting; /* NULL for one thread alone */
+  Barrier *barrier; /* NULL for one thread alone */
 } Team;
 
-/* Returns when all members have come. A step takes a microsecond: who waits does so awake, but yields to other
-   processes when it takes longer than that, as on a crowded machine. */
-static inline void meet(const Team *team) {
-  enum { PATIENCE = 2000 };
+/* Returns when all members have called it. A step takes a microsecond, so a waiting thread spins; if the wait is
+   longer than that, as on a busy machine, it yields to other processes. */
+static inline void wait_at_barrier(const Team *team) {
+  enum { SPINS = 2000 };
   if (team->size == 1) return;
-  Meeting *m = team->meeting;
+  Barrier *m = team->barrier;
   int round = __atomic_load_n(&m->round, __ATOMIC_ACQUIRE);
   if (__atomic_add_fetch(&m->arrived, 1, __ATOMIC_ACQ_REL) == team->size) {
     __atomic_store_n(&m->arrived, 0, __ATOMIC_RELAXED);
@@ -31,7 +32,7 @@ static inline void meet(const Team *team) {
     return;
   }
   for (int waited = 0; __atomic_load_n(&m->round, __ATOMIC_ACQUIRE) == round; waited++)
-    if (waited > PATIENCE) sched_yield();
+    if (waited > SPINS) sched_yield();
 }
 
 #endif

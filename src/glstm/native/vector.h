@@ -1,6 +1,6 @@
-/* Vectors of VL floats, in whatever width the compiler was told to use: gcc's and clang's vector extension, so that one
-   source serves AVX-512, AVX2, NEON and plain machines. Only the few things for which the extension has no word are
-   asked for by a machine's own name, where that is worth it. */
+/* Vectors of VL floats, in the width that the compiler was told to use: gcc's and clang's vector extension, so that
+   one source serves AVX-512, AVX2, NEON and plain machines. Intrinsics of one machine are used only for the few
+   operations that the extension does not have. */
 #ifndef GLSTM_VECTOR_H
 #define GLSTM_VECTOR_H
 
@@ -16,7 +16,7 @@
 
 typedef float vf __attribute__((vector_size(4 * VL)));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));
-/* The same at any address: numpy and torch promise no more than the alignment of a float. */
+/* The same at any address: numpy and torch guarantee only the alignment of a float. */
 typedef float vf_anywhere __attribute__((vector_size(4 * VL), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
@@ -25,33 +25,33 @@ INLINE vf load(const float *p) { return *(const vf_anywhere *)p; }
 INLINE void store(float *p, vf v) { *(vf_anywhere *)p = v; }
 INLINE vf splat(float x) { return x - (vf){0}; }
 
-/* mask lanes are all ones or all zeros, as comparisons make them */
+/* mask lanes are all ones or all zeros, as comparisons return them */
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
-/* pick: one lane of v, in all lanes. stream: store to a whole multiple of the vector's size what nobody reads soon, past
-   the caches, so that the memory is not read first. */
+/* pick: one lane of v, in all lanes. store_nontemporal: a store that bypasses the caches, for data that is not read
+   soon; the address is a multiple of the vector's size. The memory is then not read before it is written. */
 #ifdef __SSE__
-INLINE void stream_end(void) { _mm_sfence(); } /* before another thread may read what was streamed */
+INLINE void end_nontemporal(void) { _mm_sfence(); } /* before another thread may read the data */
 #else
-INLINE void stream_end(void) {}
+INLINE void end_nontemporal(void) {}
 #endif
 #if VL == 16 && defined __AVX512F__
-INLINE void stream(float *p, vf v) { _mm512_stream_ps(p, (__m512)v); }
+INLINE void store_nontemporal(float *p, vf v) { _mm512_stream_ps(p, (__m512)v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm512_permutexvar_ps(_mm512_set1_epi32(lane), (__m512)v); }
 #elif VL == 8 && defined __AVX2__
-INLINE void stream(float *p, vf v) { _mm256_stream_ps(p, (__m256)v); }
+INLINE void store_nontemporal(float *p, vf v) { _mm256_stream_ps(p, (__m256)v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm256_permutevar8x32_ps((__m256)v, _mm256_set1_epi32(lane)); }
 #elif VL == 4 && defined __AVX__
-INLINE void stream(float *p, vf v) { _mm_stream_ps(p, (__m128)v); }
+INLINE void store_nontemporal(float *p, vf v) { _mm_stream_ps(p, (__m128)v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm_min_ps((__m128)a, (__m128)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm_permutevar_ps((__m128)v, _mm_set1_epi32(lane)); }
 #else
-INLINE void stream(float *p, vf v) { store(p, v); }
+INLINE void store_nontemporal(float *p, vf v) { store(p, v); }
 INLINE vf vmin(vf a, vf b) { return choose(a < b, a, b); }
 INLINE vf vmax(vf a, vf b) { return choose(a > b, a, b); }
 INLINE vf pick(vf v, int lane) { return splat(v[lane]); }
@@ -70,10 +70,10 @@ INLINE float sum_lanes(vf v) {
   return lanes[0];
 }
 
-/* The parts of e^x = power (1 + r + r2 q), for x in [-88.3, 88.3]: x = n ln 2 + r with |r| <= ln 2 / 2, power = 2^n, and
-   q by a polynomial. In parts, so that e^x - 1 and e^x + 1 add their 1 where it rounds least. `x_log2e` is x / ln 2.
-   A single sequence waits for this twice a step, so the chain is kept short: the polynomial is summed in pairs, and
-   where products and sums are fused, the last bits of r come in late. */
+/* The parts of e^x = power (1 + r + r2 q), for x in [-88.3, 88.3]: x = n ln 2 + r with |r| <= ln 2 / 2, power = 2^n,
+   and q by a polynomial. In parts, so that e^x - 1 and e^x + 1 add their 1 where the rounding error is smallest.
+   `x_log2e` is x / ln 2. The chain of dependent operations is short: the polynomial is summed in pairs, and where
+   products and sums are fused, the last bits of r are added late. */
 typedef struct {
   vf power, r, r2, q;
 } Exponential;
@@ -96,7 +96,7 @@ INLINE Exponential exponential(vf x, vf x_log2e) {
   return (Exponential){power, r, square, q};
 }
 
-/* Not a number stays that: of the two, min and max return the second where they cannot compare. */
+/* A NaN stays a NaN: min and max return their second argument if one of the two is NaN. */
 INLINE vf clamp(vf x, float low, float high) { return vmin(splat(high), vmax(splat(low), x)); }
 
 INLINE vf sigmoid(vf x) {
@@ -105,8 +105,9 @@ INLINE vf sigmoid(vf x) {
   return 1.0f / (e.power * (e.r2 * e.q + e.r) + (e.power + 1.0f));
 }
 
-/* tanh x = above / below, undivided: who waits for the quotient can multiply what he has first. Of |x|, with the sign
-   put back, for the quotient's error is smallest for large positive x; the error of e is in both, and cancels there. */
+/* tanh x = above / below, not divided yet: the caller can multiply first and divide once. Computed for |x|, with the
+   sign restored at the end, because the quotient's error is smallest for large positive x: there the error of e is in
+   both parts and cancels. */
 typedef struct {
   vf above, below;
 } Quotient;
@@ -124,28 +125,30 @@ INLINE vf tanh_(vf x) {
   return t.above / t.below;
 }
 
-/* The same functions for who waits for nothing else: a quotient of polynomials, fitted to tanh on [-9, 9] with a relative
-   error of 2e-8, is there half as many cycles after its argument. As float32 rounds it, 4e-7; the sigmoid made of it is as
-   close in absolute terms only, which is enough for what is not added up over steps. */
+/* The same functions with a shorter delay, for a single sequence, which waits for their result: a quotient of
+   polynomials is ready after half as many cycles. It is fitted to tanh on [-9, 9] with a relative error of 2e-8; in
+   float32 the error is 4e-7. The sigmoid made from it has an absolute error of that size, not a relative one, which is
+   enough where errors do not add up over the steps. */
 INLINE vf polynomial(vf y, vf y2, float c1, float c2, float c3, float c4) {
   return ((c3 * y + c2) + c4 * y2) * y2 + (c1 * y + 1.0f);
 }
 
-INLINE Quotient soon_tanh(vf x) {
+INLINE Quotient fast_tanh(vf x) {
   vf z = clamp(x, -9.0f, 9.0f), y = z * z, y2 = y * y;
   vf above = z * polynomial(y, y2, 1.3381039e-1f, 3.4956033e-3f, 2.0609303e-5f, 1.3354914e-8f);
   return (Quotient){above, polynomial(y, y2, 4.6714354e-1f, 2.5877042e-2f, 3.2856586e-4f, 7.776673e-7f)};
 }
 
-INLINE Quotient soon_sigmoid(vf half_x) {
-  Quotient t = soon_tanh(half_x);
+INLINE Quotient fast_sigmoid(vf half_x) {
+  Quotient t = fast_tanh(half_x);
   return (Quotient){t.below + t.above, t.below + t.below};
 }
 
-/* A sigmoid for what is: a memory shrinks by f at every step, so f may not be above 1, and 1 - f must be right where it is
-   small, as must i. e^(x/8) = n / m is a quotient of the same polynomial in w = x/16 and in -w, fitted for |x| <= 20; its
-   eighth power is e^x. Relative error 7e-6 where the result is small, 3e-7 of 1 elsewhere. */
-INLINE Quotient soon_memory(vf w) {
+/* The sigmoid of 16 w, for i and f, whose errors do add up over the steps. c is multiplied by f at every step, so f
+   must not exceed 1, and 1 - f and i must have a small relative error where they are small. With x = 16 w, e^(x/8) = n
+   / m is a quotient of the same polynomial in w and in -w, fitted for |x| <= 20; its eighth power is e^x. The relative
+   error is 7e-6 where the result is small; elsewhere the absolute error is 3e-7. */
+INLINE Quotient fast_sigmoid_i_f(vf w) {
   vf z = clamp(w, -1.25f, 1.25f), y = z * z;
   vf odd = z * ((1.018829e-3f * y + 1.1049804e-1f) * y + 1.0f), even = (1.5629537e-2f * y + 4.4383132e-1f) * y + 1.0f;
   vf n = even + odd, m = even - odd;

@@ -1,7 +1,8 @@
-"""How long the C engine takes, dense and sparse: an estimate, for choosing between the two.
+"""Estimated time of the C engine on the dense and on the sparse path, to choose between the two.
 
-The times are nanoseconds on one machine (`glstm bench choice` measured them, and measures how good the choice is
-elsewhere); only their ratio matters, and it differs little between machines.
+This is about time. What a trained network needs in operations is `Cost` in `glstm/training/evaluate.py`. The constants
+are nanoseconds on one machine (`glstm bench choice` measured them, and measures how good the choice is on yours); only
+their ratio matters, and it differs little between machines.
 """
 
 import ctypes
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 
 class Counts(ctypes.Structure):
-    """What a schedule adds up to; as `glstm_schedule_counts` fills it. Sums over steps, then over spans."""
+    """Totals of a schedule, filled by `glstm_schedule_counts`: sums over steps, then over spans."""
 
     _fields_ = [(name, c_double) for name in ("open", "open_squared", "in_vectors", "changes", "spans_squared")]
 
@@ -23,8 +24,8 @@ class Shape:
     hidden: int
     lanes: int  # floats in a vector
     threads: int
-    team: int = 1  # threads that share the units of few samples, and meet after each step
-    one_by_one: bool = False  # few samples, each by itself with units in the lanes
+    team: int = 1  # threads that share the units of few samples, and wait for each other after each step
+    one_by_one: bool = False  # few samples, each computed separately with units in the lanes
 
     def most_in_a_thread(self, together: int) -> int:
         """How many groups of samples, `together` at a time, the busiest thread has."""
@@ -35,13 +36,13 @@ class Shape:
 def dense(shape: Shape, taped: bool) -> float:
     width = -(-shape.hidden // 16) * 16 * 16 / shape.lanes
     if shape.team > 1:
-        rows, width, meeting = shape.batch, width / shape.team, 150
+        rows, width, barrier = shape.batch, width / shape.team, 150
     else:
-        rows, meeting = shape.most_in_a_thread(1), 0
-    products = (rows + 1) * width * (1 + shape.inputs + shape.hidden)  # one more: the weights pass by as well
+        rows, barrier = shape.most_in_a_thread(1), 0
+    products = (rows + 1) * width * (1 + shape.inputs + shape.hidden)  # one more: the weights are loaded, too
     if taped:
         return shape.steps * (0.215 * products + 4.5 * rows * width + 1350)
-    return shape.steps * (0.069 * products + 2.2 * rows * width + 26 + meeting)
+    return shape.steps * (0.069 * products + 2.2 * rows * width + 26 + barrier)
 
 
 def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
@@ -58,6 +59,6 @@ def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
 
 
 def sparse_at_least(shape: Shape, taped: bool, open_cells: int) -> float:
-    """A bound from below that needs no schedule: units open evenly over time, and nobody ever opens or closes."""
+    """A lower bound that needs no schedule: as if the same number of units were open at every step, without changes."""
     squared = open_cells**2 / shape.steps
     return sparse(shape, taped, Counts(open_cells, squared, max(open_cells, squared / shape.lanes), 0, 0))

@@ -1,26 +1,34 @@
 """The C engine of `glstm/native`, called with ctypes on raw pointers: float32 on the CPU.
 
-Where k has zeros enough, only the open units are computed; the choice is made here, once a table.
+Where k has enough zeros, only the open units are computed. That choice is made here, once for each table k.
 """
 
 import ctypes
 import os
 import sysconfig
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from glstm.ops import cost, memory
+from glstm.ops.contract import Inputs, Made
 
+SIDE_BY_SIDE = False
+HOW = 2  # two numbers about a tape: how many threads wrote it, and whether it holds open units only
 WIDEST = 16  # floats in the widest vector
+MOST_CHOICES = 16  # shapes of x for which the choice between dense and sparse is remembered, for each table
 
 
 class Layer(ctypes.Structure):
+    """One call of the engine: a layer, its inputs, and where its outputs go. `Layer` in native/engine.h."""
+
     _fields_ = [
         *((name, c_int32) for name in ("steps", "batch", "inputs", "hidden", "logistic", "k_per_sample", "threads")),
         ("unused", c_int32),
@@ -37,7 +45,7 @@ class _Gradients(ctypes.Structure):
 
 @cache
 def engine() -> ctypes.CDLL | None:
-    """The engine, or None where it was not built. GLSTM_ENGINE names another build of it, for those who work on it."""
+    """The engine, or None if it was not built. GLSTM_ENGINE is the path of another build, for work on the engine."""
     folders = (Path(__file__).parents[1], Path(sysconfig.get_path("platlib")) / "glstm")
     chosen = os.environ.get("GLSTM_ENGINE")
     for path in [Path(chosen)] if chosen else [folder / "native" / "engine.so" for folder in folders]:
@@ -56,22 +64,33 @@ def status() -> str:
     """One sentence about the engine."""
     library = engine()
     if library is None:
-        return "glstm runs on its reference operator, exact but slow: no C compiler was there when it was installed."
+        return (
+            "glstm runs on its reference operator, exact but slow: no C compiler that can build its engine was there "
+            "when it was installed; with GCC or clang there, install it again."
+        )
     return f"glstm runs on its C engine, {library.glstm_lanes(-1)} floats at a time."
 
 
 def usable(x: Tensor, k_h: Tensor | None) -> bool:
-    return x.dtype == torch.float32 and x.device.type == "cpu" and k_h is None and engine() is not None
+    return x.dtype is torch.float32 and x.is_cpu and k_h is None and engine() is not None
+
+
+def limits() -> str:
+    return f"computes float32 on the CPU with one table k ({status()})"
+
+
+def empty_tape(x: Tensor, w_hh: Tensor) -> Tensor:
+    steps, batch, _ = x.shape
+    return x.new_empty(tape_size(steps, batch, w_hh.shape[1]))
 
 
 def tape_size(steps, batch, hidden):
-    """Room for the dense tape, and for how it was written: by how many threads, and whether sparse. A sparse tape fills
-    only the front, and what is not touched costs no memory."""
-    return steps * batch * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST) + 2
+    """The size of the dense tape. A sparse tape fills only its beginning; memory not written to is never allocated."""
+    return steps * batch * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST)
 
 
-class Plan:
-    """Which unit works when, under one table k (T, H)."""
+class Schedule:
+    """Which unit is open when, for one table k (T, H)."""
 
     def __init__(self, k: Tensor):
         library = engine()
@@ -88,12 +107,22 @@ class Plan:
         self.free(self.pointer)
 
 
+_choices: dict[int, dict[tuple, Schedule | None]] = {}  # by the identity of a table k that never changes
+
+
+def never_changes(k: Tensor) -> None:
+    """The caller promises that this table never changes, so the choice made for it is used as long as it exists."""
+    if id(k) not in _choices:
+        _choices[id(k)] = {}
+        weakref.finalize(k, _choices.pop, id(k), None).atexit = False
+
+
 _forced: list[str] = []  # 'dense' or 'sparse'
 
 
 @contextmanager
 def forcing(path: str) -> Iterator[None]:
-    """Everything runs 'dense' or, wherever it can, 'sparse': for tests, and to measure what is chosen between."""
+    """Take the path 'dense' always or, wherever possible, 'sparse': for tests, and to measure both."""
     _forced.append(path)
     try:
         yield
@@ -101,16 +130,16 @@ def forcing(path: str) -> Iterator[None]:
         _forced.pop()
 
 
-def sparse_plan(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool, threads: int) -> Plan | None:
-    """The plan by which to skip closed work, or None where doing everything is quicker.
+def sparse_schedule(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool, threads: int) -> Schedule | None:
+    """The schedule for the sparse path, which skips closed units; or None if the dense path is faster.
 
-    `everything`: c of every step is asked for, which only the dense path writes.
+    `everything`: c of every step is requested, which only the dense path writes.
     """
     steps, batch, inputs = x_shape
-    if k.dim() == 3 or everything or steps == 0 or batch == 0 or _forced[-1:] == ["dense"]:
+    if k.dim() == 3 or everything or 0 in x_shape or _forced[-1:] == ["dense"]:
         return None
     if _forced:
-        return Plan(k)
+        return Schedule(k)
     library = engine()
     assert library is not None
     layer = Layer(steps, batch, inputs, k.shape[1], threads=max(1, threads))
@@ -119,90 +148,98 @@ def sparse_plan(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool
     shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team, one_by_one)
     dense = cost.dense(shape, taped)
     if cost.sparse_at_least(shape, taped, int(k.count_nonzero())) >= dense:
-        return None  # without making a schedule that would not be used
-    plan = Plan(k)
-    return plan if cost.sparse(shape, taped, plan.counts) < dense else None
+        return None  # without building a schedule that would not be used
+    schedule = Schedule(k)
+    return schedule if cost.sparse(shape, taped, schedule.counts) < dense else None
+
+
+def _schedule_for(x: Tensor, k: Tensor, everything: bool, taped: bool, threads: int) -> Schedule | None:
+    choices = _choices.get(id(k))
+    if choices is None:
+        return sparse_schedule(x.shape, k, everything, taped, threads)
+    key = (x.shape, everything, taped, threads, *_forced)
+    if key not in choices:
+        if len(choices) >= MOST_CHOICES:
+            choices.clear()
+        choices[key] = sparse_schedule(x.shape, k, everything, taped, threads)
+    return choices[key]
 
 
 def _pointer(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _layer(x, w_ih, w_hh, b, k, h0, c0, outputs, tape, candidate, threads: int) -> Layer:
-    steps, batch, inputs = x.shape
-    return Layer(
-        steps, batch, inputs, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, 0,
-        *map(_pointer, (x, w_ih, w_hh, b, k, h0, c0)), *map(_pointer, outputs), _pointer(tape),
-    )  # fmt: skip
-
-
 def everything(steps: int, batch: int, hidden: int) -> Tensor:
-    """Room for what every unit has at every step."""
+    """An empty array with one number for each step, sample and unit."""
     floats = steps * batch * hidden
     if floats < memory.LARGE:
         return torch.empty(steps, batch, hidden, dtype=torch.float32, device="cpu")
     return memory.borrow(floats).view(steps, batch, hidden)
 
 
-def forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence: bool, cells: bool, taped: bool):
-    """All h or None, final h, final c, all c or None, tape or None."""
+def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
     library = engine()
     assert library is not None
-    steps, batch, _ = x.shape
-    hidden = w_hh.shape[1]
-    x, w_ih, w_hh, k, h0, c0 = (tensor.contiguous() for tensor in (x, w_ih, w_hh, k, h0, c0))
-    b = None if b is None else b.contiguous()
+    x, w_ih, w_hh, b, k, _, h0, c0 = map(_plain, inputs)
+    steps, batch, width = x.shape
+    hidden, threads = w_hh.shape[1], torch.get_num_threads()
+    schedule = _schedule_for(x, k, cells, taped, threads)
     h = everything(steps, batch, hidden) if sequence else None
     c = everything(steps, batch, hidden) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = memory.borrow(tape_size(steps, batch, hidden)) if taped else None
-    threads = torch.get_num_threads()
-    layer = _layer(x, w_ih, w_hh, b, k, h0, c0, (h, h_n, c_n, c), tape, candidate, threads)
-    plan = _taped_plan(library, layer, sparse_plan(x.shape, k, cells, taped, threads), tape)
-    if tape is not None:
-        tape[-2:] = torch.tensor((threads, plan is not None))
+    layer = Layer(
+        steps, batch, width, hidden, candidate == "sigmoid", k.dim() == 3, threads, 0,
+        x.data_ptr(), w_ih.data_ptr(), w_hh.data_ptr(), _pointer(b), k.data_ptr(), h0.data_ptr(), c0.data_ptr(),
+        _pointer(h), h_n.data_ptr(), c_n.data_ptr(), _pointer(c), _pointer(tape),
+    )  # fmt: skip
+    if schedule is not None and tape is not None and not _fits(library, layer, schedule, tape):
+        schedule = None
     failed = (
         library.glstm_dense_forward(byref(layer))
-        if plan is None
-        else library.glstm_sparse_forward(byref(layer), plan.pointer)
+        if schedule is None
+        else library.glstm_sparse_forward(byref(layer), schedule.pointer)
     )
     require_memory(failed)
-    return h, h_n, c_n, c, tape
+    return Made(h, h_n, c_n, c, tape, (threads, schedule is not None), schedule)
 
 
-def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, need_x: bool, need_h0: bool):
-    """Gradients of x, w_ih, w_hh, b, k, h0, c0; those of x and h0 are None where nobody needs them."""
+def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
     library = engine()
     assert library is not None
-    dh_n, dc_n = (torch.zeros_like(h0) if tensor is None else tensor for tensor in (dh_n, dc_n))
-    x, w_ih, w_hh, k, h0, dh_n, dc_n = (tensor.contiguous() for tensor in (x, w_ih, w_hh, k, h0, dh_n, dc_n))
-    dh, dc = (None if tensor is None else tensor.contiguous() for tensor in (dh, dc))
-    layer = _layer(x, w_ih, w_hh, None, k, h0, None, (None,) * 4, tape, candidate, int(tape[-2]))
-    found = {
-        "dx": torch.empty_like(x) if need_x else None,
-        "dw_ih": torch.empty_like(w_ih),
-        "dw_hh": torch.empty_like(w_hh),
-        "db": x.new_empty(w_hh.shape[0]),
-        "dk": torch.empty_like(k),
-        "dh0": torch.empty_like(h0) if need_h0 else None,
-        "dc0": torch.empty_like(h0),
-    }
-    gradients = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, *found.values())))
-    plan = Plan(k) if tape[-1] else None
-    failed = (
-        library.glstm_dense_backward(byref(layer), byref(gradients))
-        if plan is None
-        else library.glstm_sparse_backward(byref(layer), byref(gradients), plan.pointer)
-    )
+    threads, sparse = how
+    x, w_ih, w_hh, _, k, _, h0, _ = map(_plain, inputs)
+    dh, dh_n, dc_n, dc = map(_plain, gradients)
+    dh_n, dc_n = (torch.zeros_like(h0) if part is None else part for part in (dh_n, dc_n))
+    tape = _plain(tape)
+    layer = Layer(
+        *x.shape, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads,
+        x=x.data_ptr(), w_ih=w_ih.data_ptr(), w_hh=w_hh.data_ptr(), k=k.data_ptr(), h0=h0.data_ptr(),
+        tape=tape.data_ptr(),
+    )  # fmt: skip
+    dx, dh0 = torch.empty_like(x) if need_x else None, torch.empty_like(h0) if need_h0 else None
+    dw_ih, dw_hh, dk, dc0 = map(torch.empty_like, (w_ih, w_hh, k, h0))
+    db = x.new_empty(w_hh.shape[0])
+    found = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, dx, dw_ih, dw_hh, db, dk, dh0, dc0)))
+    if sparse:
+        schedule = Schedule(k) if schedule is None else schedule
+        failed = library.glstm_sparse_backward(byref(layer), byref(found), schedule.pointer)
+    else:
+        failed = library.glstm_dense_backward(byref(layer), byref(found))
     require_memory(failed)
-    return tuple(found.values())
+    return dx, dw_ih, dw_hh, None if inputs.b is None else db, dk, None, dh0, dc0
 
 
-def _taped_plan(library, layer: Layer, plan: Plan | None, tape: Tensor | None) -> Plan | None:
-    """A sparse tape, in whole vectors of samples, may need more room than the dense one: then everything is done."""
-    if plan is None or tape is None or library.glstm_sparse_tape_size(byref(layer), plan.pointer) < tape.numel():
-        return plan
-    return None
+def _plain(tensor: Any) -> Any:
+    """A contiguous tensor without torch's lazy negation; or None."""
+    if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
+        return tensor
+    return tensor.resolve_neg().contiguous()
+
+
+def _fits(library, layer: Layer, schedule: Schedule, tape: Tensor) -> bool:
+    """A sparse tape, in whole vectors of samples, may need more memory than the dense one: then the path is dense."""
+    return library.glstm_sparse_tape_size(byref(layer), schedule.pointer) <= tape.numel()
 
 
 def require_memory(failed: int) -> None:

@@ -1,7 +1,7 @@
-"""Memory for tapes and for all outputs: large, written once, soon given back.
+"""Memory for tapes and for all outputs: large blocks that are written once and soon released.
 
-New memory costs more than the forward pass that fills it, because the system hands it over zeroed, page by page.
-numpy asks for large pages, which helps, and what was given back is kept for the next call, which helps more.
+New memory takes longer than the forward pass that fills it, because the system zeroes it page by page. numpy requests
+large pages, which helps. Released blocks are reused by the next call, which helps more.
 """
 
 import os
@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 LINE = 16  # floats in a line of the cache
-LARGE = 2**18  # floats whose memory is worth keeping
-KEPT_AT_MOST = 2**29  # bytes that may lie idle
+LARGE = 2**18  # from so many floats on, a block is worth reusing
+MOST_IDLE = 2**29  # bytes of unused blocks, at most
 
-_spare: list[np.ndarray] = []  # the one given back last at the end
+_spare: list[np.ndarray] = []  # in the order in which they were released
 _lock = threading.Lock()
-# Tensors die anywhere, also inside a garbage collection that began while `_lock` was held by this very thread: what
-# comes back is left here, where that is allowed, and put away by the next who borrows.
+# A tensor may be freed at any moment, also by a garbage collection that starts while this thread holds `_lock`. So a
+# released block is put into this queue, which needs no lock, and the next `borrow` moves it to `_spare`.
 _returned: SimpleQueue[np.ndarray] = SimpleQueue()
 
 
 def borrow(floats: int) -> Tensor:
-    """A tensor of so many floats, holding anything; its memory comes back by itself with the tensor's last user."""
+    """A tensor of so many floats, uninitialised. Its memory is released when the tensor's last user is gone."""
     memory = None
     if floats >= LARGE:
         with _lock:
@@ -36,7 +36,7 @@ def borrow(floats: int) -> Tensor:
         memory = np.empty(floats + LINE, np.float32)
         memory = memory[-memory.ctypes.data // 4 % LINE :]  # the engine writes whole lines of the cache
     loan = memory[:floats]
-    if floats >= LARGE and memory.nbytes <= KEPT_AT_MOST:
+    if floats >= LARGE and memory.nbytes <= MOST_IDLE:
         weakref.finalize(loan, _returned.put, memory).atexit = False
     return torch.from_numpy(loan)
 
@@ -44,12 +44,12 @@ def borrow(floats: int) -> Tensor:
 def _put_away() -> None:
     while not _returned.empty():
         _spare.append(_returned.get())
-    while sum(spare.nbytes for spare in _spare) > KEPT_AT_MOST:
+    while sum(spare.nbytes for spare in _spare) > MOST_IDLE:
         _spare.pop(0)
 
 
 def release() -> None:
-    """Let go of what lies idle."""
+    """Free all unused blocks."""
     with _lock:
         _put_away()
         _spare.clear()

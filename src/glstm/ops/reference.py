@@ -10,8 +10,8 @@ CANDIDATES = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}
 
 
 def mix(k: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """k * new + (1 - k) * old, exact at both ends."""
-    # The copy is explicit: 0 * new + old would lose the sign of a zero and let an infinity through.
+    """k * new + (1 - k) * old, exact for k = 0 and k = 1."""
+    # The copy is explicit: 0 * new + old would lose the sign of a zero, and would be NaN if new is infinite.
     return torch.where(k == 0, old, torch.lerp(old, new, k))
 
 

@@ -1,12 +1,15 @@
-"""The reverse loop of `reference.forward`, as derived in README.md; one pass, all gradients."""
+"""The backward loop of `reference.forward`, as derived in README.md: all gradients in one pass."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from glstm.ops.contract import Inputs
 from glstm.ops.reference import forward
 
-# No slope depends on the gradient that arrives, so slopes are computed for many steps at once: few enough that
-# they stay in the cache.
+# The local derivatives ('slopes') do not depend on the incoming gradient, so they are computed for many steps at once,
+# but only for so many that they stay in the cache.
 BLOCK = 16
 
 
@@ -27,7 +30,7 @@ def backward(dh_all, dh, dc, dc_all, x, w_ih, w_hh, k_c, k_h, tape, candidate):
         # A table for the whole batch broadcasts over it.
         open_c, open_h = (k[block] if k.dim() == 3 else k[block].unsqueeze(1) for k in (k_c, k_h))
         keep_c, keep_h = 1 - open_c, 1 - open_h
-        # A closed unit's gates were computed for nothing, and may be NaN where its input was: it must not matter.
+        # A closed unit's gates are not used, and may be NaN if its input was NaN: they must have no effect.
         closed = (open_c == 0) & (open_h == 0)
         i, f, g, o = (torch.where(closed, 0, gate) for gate in tape[block].chunk(6, -1)[:4])
         c, h = tape[block].chunk(6, -1)[4:]
@@ -52,37 +55,60 @@ def backward(dh_all, dh, dc, dc_all, x, w_ih, w_hh, k_c, k_h, tape, candidate):
         dk_c[block] = _gate_gradient(k_c[block], dc_at * (c_new - c))
         dk_h[block] = _gate_gradient(k_h[block], dh_at * (o * squashed - h))
     da = da.flatten(2)
-    somebody_open = _any_unit_open(k_c) | _any_unit_open(k_h)
-    x = torch.where(somebody_open, x, 0)
+    any_open = _any_unit_open(k_c) | _any_unit_open(k_h)
+    x = torch.where(any_open, x, 0)
     flat, previous_h = da.flatten(0, 1), tape[..., 5 * hidden :].flatten(0, 1)
     return da @ w_ih, flat.T @ x.flatten(0, 1), flat.T @ previous_h, flat.sum(0), dk_c, dk_h, dh, dc
 
 
 def _any_unit_open(k: Tensor) -> Tensor:
-    """(T, 1, 1), or (T, B, 1) with a table a sample."""
+    """(T, 1, 1), or (T, B, 1) with one table per sample."""
     k = k if k.dim() == 3 else k.unsqueeze(1)
     return (k != 0).any(-1, keepdim=True)
 
 
 def _gate_gradient(k: Tensor, dk: Tensor) -> Tensor:
-    """Summed over the batch when one table serves it all; zero where the unit is closed."""
+    """Summed over the batch if one table is used for all samples; zero where the unit is closed."""
     return torch.where(k == 0, 0, dk.sum(1) if k.dim() == 2 else dk)
 
 
-def backward_by_autograd(gradients, inputs, candidate):
-    """The same gradients, themselves differentiable: the equations differentiated by autograd."""
-    x, w_ih, w_hh, b, k_c, k_h, h0, c0 = inputs
-    if w_hh.dim() == 3:
-        raise NotImplementedError("second derivatives are there for one model at a time, not along a model axis")
-    h, c, _ = forward(x, w_ih, w_hh, b, k_c, k_c if k_h is None else k_h, h0, c0, candidate)
-    h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
-    reached = [
-        (out, grad)
-        for out, grad in zip((h, h_n, c_n, c), gradients, strict=True)
-        if grad is not None and out.requires_grad
-    ]
-    wanted = [t for t in inputs if t is not None and t.requires_grad]
-    outs, grads = [out for out, _ in reached], [grad for _, grad in reached]
-    found = torch.autograd.grad(outs, wanted, grads, create_graph=True, allow_unused=True)
-    by_input = {id(t): grad for t, grad in zip(wanted, found, strict=True)}
-    return tuple(by_input.get(id(t)) for t in inputs)
+def gradients_by_equations(gradients: Sequence[Tensor | None], inputs: Inputs, candidate: str) -> tuple:
+    """The gradients of the inputs, themselves differentiable: torch differentiates the equations."""
+    present = [position for position, part in enumerate(inputs) if part is not None]
+
+    def equations(*values):
+        one = dict(zip(present, values, strict=True))
+        x, w_ih, w_hh, b, k, k_h, h0, c0 = Inputs(*(one.get(position) for position in range(8)))  # pyright: ignore
+        with torch.autocast(x.device.type, enabled=False):
+            h, c, _ = forward(x, w_ih, w_hh, b, k, k if k_h is None else k_h, h0, c0, candidate)
+        h_n, c_n = (h[-1], c[-1]) if x.shape[0] else (h0, c0)
+        return tuple(out for out, grad in zip((h, h_n, c_n, c), gradients, strict=True) if grad is not None)
+
+    run = equations
+    if inputs.w_hh.dim() == 3:
+        axes = tuple(None if position == 0 and inputs.x.dim() == 3 else 0 for position in present)
+        run = torch.vmap(equations, in_dims=axes)
+    pull_back = torch.func.vjp(run, *(inputs[position] for position in present))[1]
+    found = dict(zip(present, pull_back(tuple(grad for grad in gradients if grad is not None)), strict=True))
+    return tuple(found.get(position) for position in range(8))
+
+
+def second_derivatives(
+    second: Sequence[Tensor | None], gradients: Sequence[Tensor | None], inputs: Inputs, candidate: str
+) -> tuple:
+    """The gradients of a loss that depends on the inputs' gradients, for the outputs' gradients and for the inputs.
+
+    `second`: the gradients of that loss with respect to the inputs' gradients.
+    """
+    everything = (*gradients, *inputs)
+    present = [position for position, part in enumerate(everything) if part is not None]
+
+    def first(*values):
+        one = dict(zip(present, values, strict=True))
+        full = [one.get(position) for position in range(12)]
+        found = gradients_by_equations(full[:4], Inputs(*full[4:]), candidate)  # pyright: ignore[reportArgumentType]
+        return tuple(part for part, reached in zip(found, second, strict=True) if reached is not None)
+
+    pull_back = torch.func.vjp(first, *(everything[position] for position in present))[1]
+    found = dict(zip(present, pull_back(tuple(part for part in second if part is not None)), strict=True))
+    return tuple(found.get(position) for position in range(12))

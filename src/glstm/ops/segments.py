@@ -1,72 +1,97 @@
-"""Training on very long sequences: keep the state between segments, and run each forward again when its turn comes.
+"""Training on very long sequences: only the states between segments are stored, and the backward pass computes each
+segment again before it differentiates it (also called checkpointing).
 
-Memory is then one segment's tape instead of the whole sequence's; the price is one more forward pass.
+Memory is then one segment's tape instead of the whole sequence's, for one more forward pass.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
+from glstm.ops.contract import Backend, Inputs, Made
 
 
-class Segmented(torch.autograd.Function):
-    """`forward_op` and `backward_op` are the operator's own, with its arguments."""
+def in_segments(backend: Backend, segment: int | None) -> Backend:
+    return Segmented(backend, segment) if segment else backend
 
-    @staticmethod
-    def forward(ctx, forward_op: Callable, backward_op: Callable, segment: int, options: tuple, *tensors):
-        x, w_ih, w_hh, b, k_c, k_h, h0, c0 = tensors
-        candidate, sequence, cells, backend = options
-        h = x.new_empty(*x.shape[:2], w_hh.shape[1]) if sequence else None
-        c = x.new_empty(*x.shape[:2], w_hh.shape[1]) if cells else None
-        states = [(h0, c0)]
-        for part in parts(len(x), segment):
-            k_part = None if k_h is None else k_h[part]
-            h_part, h_n, c_n, c_part, _ = forward_op(
-                x[part], w_ih, w_hh, b, k_c[part], k_part, *states[-1], candidate, sequence, cells, False, backend
-            )
-            states.append((h_n, c_n))
-            if h is not None:
-                h[part] = h_part
-            if c is not None:
-                c[part] = c_part
-        ctx.save_for_backward(*tensors, *(state for pair in states[1:-1] for state in pair))
-        ctx.settings = backward_op, forward_op, segment, options
-        ctx.set_materialize_grads(False)
-        return h, *states[-1], c
 
-    @staticmethod
-    def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
-        if torch.is_grad_enabled():
-            raise NotImplementedError("second derivatives do not go through segments: set segment to None for them")
+@dataclass(frozen=True)
+class Segmented:
+    """A backend made of another one. Its tape: the state before each segment but the first, (segments - 1, 2, B, H)."""
+
+    backend: Backend
+    segment: int
+
+    @property
+    def HOW(self) -> int:
+        return 0
+
+    @property
+    def SIDE_BY_SIDE(self) -> bool:
+        return self.backend.SIDE_BY_SIDE
+
+    def usable(self, x: Tensor, k_h: Tensor | None) -> bool:
+        return self.backend.usable(x, k_h)
+
+    def limits(self) -> str:
+        return self.backend.limits()
+
+    def empty_tape(self, x: Tensor, w_hh: Tensor) -> Tensor:
+        between = (x.shape[-3] - 1) // self.segment
+        return x.new_empty(between, 2, *w_hh.shape[:-2], x.shape[-2], w_hh.shape[-1])
+
+    def forward(self, inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
+        if not taped:  # then nothing is stored anyway
+            return self.backend.forward(inputs, candidate, sequence, cells, False)
+        axis = inputs.w_hh.dim() - 2
+        state, before = (inputs.h0, inputs.c0), []
+        all_h, all_c = [], []
+        for steps in self._segments(inputs):
+            made = self.backend.forward(_cut(inputs, steps, *state), candidate, sequence, cells, False)
+            state = made.h_n, made.c_n
+            before.append(torch.stack(state))
+            all_h.append(made.h)
+            all_c.append(made.c)
+        h, c = (torch.cat(parts, axis) if asked else None for parts, asked in ((all_h, sequence), (all_c, cells)))
+        tape = torch.stack(before[:-1]) if len(before) > 1 else self.empty_tape(inputs.x, inputs.w_hh)
+        return Made(h, *state, c, tape)
+
+    def backward(self, gradients, inputs: Inputs, tape, how, schedule, candidate: str, need_x: bool, need_h0: bool):
         dh, dh_n, dc_n, dc = gradients
-        backward_op, forward_op, segment, (candidate, _, cells, backend) = ctx.settings
-        x, w_ih, w_hh, b, k_c, k_h, h0, c0, *between = ctx.saved_tensors
-        states = [(h0, c0), *zip(between[::2], between[1::2])]
-        need_x, need_h0 = ctx.needs_input_grad[4], ctx.needs_input_grad[10]
-        dx = torch.zeros_like(x) if need_x else None
-        dk_c, dk_h = torch.zeros_like(k_c), None if k_h is None else torch.zeros_like(k_h)
-        dw_ih, dw_hh, db = torch.zeros_like(w_ih), torch.zeros_like(w_hh), w_hh.new_zeros(w_hh.shape[0])
-        for part, (h, c) in reversed(list(zip(parts(len(x), segment), states))):
-            k_part = None if k_h is None else k_h[part]
-            *_, tape = forward_op(
-                x[part], w_ih, w_hh, b, k_c[part], k_part, h, c, candidate, False, cells, True, backend
-            )  # fmt: skip
-            dh_part, dc_part = (None if d is None else d[part] for d in (dh, dc))
-            need_h = need_h0 or part.start > 0
-            found = backward_op(
-                dh_part, dh_n, dc_n, dc_part, x[part], w_ih, w_hh, k_c[part], k_part, h, tape,
-                candidate, cells, need_x, need_h, backend,
-            )  # fmt: skip
-            del tape  # before the next one is made
-            dx_part, dw_ih_part, dw_hh_part, db_part, dk_c[part], dk_h_part, dh_n, dc_n = found
-            if dx is not None:
-                dx[part] = dx_part
-            if dk_h is not None:
-                dk_h[part] = dk_h_part
-            for total, one in ((dw_ih, dw_ih_part), (dw_hh, dw_hh_part), (db, db_part)):
-                total += one
-        dh0 = dh_n if need_h0 else None
-        return None, None, None, None, dx, dw_ih, dw_hh, None if b is None else db, dk_c, dk_h, dh0, dc_n
+        axis = inputs.w_hh.dim() - 2
+        states = [(inputs.h0, inputs.c0), *((before[0], before[1]) for before in tape)]
+        weights: list[Tensor | None] = [None] * 3
+        of_steps: list[list] = [[], [], []]  # gradients of x, k, k_h, the last segment's first
+        for steps, state in reversed(list(zip(self._segments(inputs), states, strict=True))):
+            own = _cut(inputs, steps, *state)
+            made = self.backend.forward(own, candidate, False, dc is not None, True)
+            arrived = (_steps_of(dh, steps, axis), dh_n, dc_n, _steps_of(dc, steps, axis))
+            need_h = need_h0 or steps.start > 0
+            assert made.tape is not None
+            dx, *found, dk, dk_h, dh_n, dc_n = self.backend.backward(
+                arrived, own, made.tape, made.how, made.schedule, candidate, need_x, need_h
+            )
+            del made  # its tape, before the next one is made
+            weights = [new if old is None or new is None else old + new for old, new in zip(weights, found)]
+            for parts, part in zip(of_steps, (dx, dk, dk_h)):
+                parts.append(part)
+        axes = (inputs.x.dim() - 3, axis, axis)
+        dx, dk, dk_h = (None if parts[0] is None else torch.cat(parts[::-1], at) for parts, at in zip(of_steps, axes))
+        return dx, *weights, dk, dk_h, dh_n if need_h0 else None, dc_n
+
+    def _segments(self, inputs: Inputs) -> list[slice]:
+        """At least one: an empty sequence is a segment, too."""
+        steps = inputs.x.shape[-3]
+        return [slice(start, min(start + self.segment, steps)) for start in range(0, max(steps, 1), self.segment)]
 
 
-def parts(steps: int, segment: int) -> list[slice]:
-    return [slice(start, min(start + segment, steps)) for start in range(0, steps, segment)]
+def _cut(inputs: Inputs, steps: slice, h: Tensor, c: Tensor) -> Inputs:
+    axis = inputs.w_hh.dim() - 2
+    k, k_h = _steps_of(inputs.k, steps, axis), _steps_of(inputs.k_h, steps, axis)
+    assert k is not None
+    return inputs._replace(x=inputs.x[..., steps, :, :], k=k, k_h=k_h, h0=h, c0=c)
+
+
+def _steps_of(part: Tensor | None, steps: slice, axis: int) -> Tensor | None:
+    return None if part is None else part.narrow(axis, steps.start, steps.stop - steps.start)

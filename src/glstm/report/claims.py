@@ -1,4 +1,4 @@
-"""The paper's four claims, each with the evidence that the results hold and a verdict that follows from it."""
+"""The paper's four claims, each with the evidence in the results and a verdict that follows from it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Claim:
 
 
 def claims(results: list[Result]) -> list[Claim]:
-    """Those that the results at hand say something about."""
+    """The claims for which there are results."""
     found = {result.name: result for result in results if not result.missing}
     makers: tuple[tuple[Callable[[Results], Claim], set[str]], ...] = (
         (_convergence, {"table1-adding1000", "table1-adding2000", "table1-smnist", "table1-scifar", "gradflow"}),
@@ -39,7 +39,7 @@ def learnt_at(arm: Arm) -> float:
 
 
 def epochs_to_learn(arm: Arm) -> float | None:
-    """Epochs until the test error says that the task is learnt, mean over seeds; None if a seed never gets there."""
+    """Epochs until the task counts as learnt by its test error, mean over seeds; None if a seed never learns it."""
     level = learnt_at(arm)
     reached = [
         next((n for n, error in enumerate(run.curve["test_error"][: arm.epochs], 1) if error <= level), None)
@@ -76,7 +76,7 @@ def _convergence(results: Results) -> Claim:
 
 @dataclass(frozen=True)
 class _Compared:
-    """A g-LSTM and an LSTM: when each has learnt its task, and where each ends."""
+    """A g-LSTM and an LSTM: when each has learnt its task, and its final error."""
 
     result: Result
     gated: Arm
@@ -100,7 +100,7 @@ class _Compared:
 
 
 def _pairs(results: Results) -> Iterator[tuple[Result, Arm, Arm]]:
-    """All twins, each once, however many experiments show them."""
+    """All pairs of twins, each once, even if several experiments show them."""
     seen = set()
     for result in results.values():
         for gated, plain in result.twins():
@@ -114,7 +114,7 @@ def _of(cell: str, result: Result) -> list[Arm]:
 
 
 def _early_gradient(result: Result) -> str:
-    """How many times as large as the LSTM's, after each of the epochs looked at."""
+    """The ratio to the LSTM's value, after each of the epochs measured."""
 
     def early(arm: Arm) -> float:
         return mean(run.early_gradient for run in arm.runs)

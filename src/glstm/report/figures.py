@@ -1,4 +1,4 @@
-"""Which figures an experiment gets, from what its networks left."""
+"""Which figures an experiment gets, from the results of its networks."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ from glstm.report import svg
 from glstm.report.frontier import cheapest, points
 from glstm.report.results import Arm, Result
 
-WIDTH, HEIGHT = 420 / 72, 280 / 72  # inches, at 72 units: about what a page has room for
+WIDTH, HEIGHT = 420 / 72, 280 / 72  # inches, at 72 units: about what fits on a page
 GATES_HEIGHT = 190 / 72
 GATE_COLUMNS = 200  # steps that a picture of gates shows
 
-ZERO = 3e-5  # where a threshold of 0 stands on a log axis
+ZERO = 3e-5  # where a threshold of 0 is drawn on a log axis
 WORST = 0.04  # error that the frontier is drawn up to
 PAPER_POINT = (7.6, 0.023)  # M operations and error, at 8.2 % open
 
@@ -71,12 +71,12 @@ def _drawn(chart: Chart, label: str) -> str:
 
 
 def _frontier(result: Result) -> Chart:
-    """Every arm a point, in groups by what its recipe says about images that move; the best of all; and the paper."""
+    """Every arm as a point, grouped by whether its recipe moves images; the best of all; and the paper."""
     every = points(result)
     groups: dict[str, list[tuple[float, float]]] = {"images that move": [], "images as they are": []}
     for point in every:
         if point.threshold == point.arm.at_threshold:
-            moving = point.arm.runs[0].summary["recipe"].get("shift", 0)
+            moving = point.arm.runs[0].summary["recipe"]["data"].get("shift", 0)
             name = "images that move" if moving else "images as they are"
             groups[name].append((point.operations / 1e6, point.error))
     groups["the paper, by its own count"] = [PAPER_POINT]
@@ -97,7 +97,7 @@ def _learning(result: Result) -> Chart:
         low, high = ([pick(column) for column in columns] for pick in (min, max))
         curves.append(Curve(arm.name, epochs, [mean(column) for column in columns], low, high))
     y = Axis(f"test {result.metric}", log=True, percent=result.as_percent)
-    # A figure with units closed is no figure of these curves, whose units are as open as in training.
+    # The paper's figure with units closed does not belong to these curves, whose units are as open as in training.
     levels = _paper(result, [None if arm.at_threshold is not None else arm.paper for arm in shown])
     caption = f"Test {result.metric} against epochs: mean over seeds, and their range."
     return Chart(caption, curves, Axis("epoch", whole=True), y, levels)
@@ -110,7 +110,7 @@ def _paper(result: Result, figures: Sequence[float | None]) -> list[Level]:
 
 
 def _thresholds(result: Result, arms: list[Arm]) -> Iterator[Chart]:
-    """Error and operations against the threshold, where there are enough for a curve; and one against the other."""
+    """Error and operations against the threshold, if there are enough points for a curve; and one against the other."""
     levels = [row["threshold"] for row in arms[0].runs[0].summary["probes"]["thresholds"]]
     shown = [max(level, ZERO) for level in levels]
     error, cost, both = [], [], []
@@ -153,7 +153,7 @@ def _gates(arm: Arm) -> str:
 
 
 def openness(values: Mapping[str, Sequence[float]], times: np.ndarray) -> np.ndarray:
-    """k of every unit at these times, from the gates' own values; the report knows no model that could say it."""
+    """k of every unit at these times, computed from the gates' values, because the report imports no model."""
     unit = {name: np.asarray(one) for name, one in values.items()}
     t = times[:, None]
     if "mu" in unit:

@@ -1,11 +1,11 @@
-"""How few operations a given error takes, over all recipes and thresholds that were tried."""
+"""The fewest operations for a given error, over all recipes and thresholds that were tried."""
 
 from dataclasses import dataclass
 from statistics import mean
 
 from glstm.report.results import Arm, Result, Rows
 
-LEVELS = (0.013, 0.015, 0.02, 0.023, 0.03)  # errors to ask for; 2.3 % is the paper's, with 7.6 M operations
+LEVELS = (0.013, 0.015, 0.02, 0.023, 0.03)  # errors in the table; 2.3 % is the paper's, with 7.6 M operations
 
 CHOSEN = (
     "The cheapest networks at each error, of all recipes and thresholds below: with several seeds, and with one, where "
@@ -16,7 +16,7 @@ EVERY = "Every recipe at the threshold of training:"
 
 @dataclass(frozen=True)
 class Point:
-    """One recipe, its units at k <= v_T closed; means over its seeds."""
+    """One recipe with units at k <= v_T closed; means over its seeds."""
 
     arm: Arm
     threshold: float
@@ -36,7 +36,7 @@ def points(result: Result) -> list[Point]:
 
 
 def cheapest(every: list[Point]) -> list[Point]:
-    """Those that no other beats in both error and operations, from the cheapest up."""
+    """The points that no other beats in both error and operations, from the fewest operations up."""
     found: list[Point] = []
     for point in sorted(every, key=lambda point: (point.operations, point.error)):
         if not found or point.error < found[-1].error:
@@ -45,7 +45,7 @@ def cheapest(every: list[Point]) -> list[Point]:
 
 
 def operating_points(result: Result) -> Rows:
-    """A head, and for each error the cheapest of all points that are no worse."""
+    """A head, and for each error the point with the fewest operations that is not worse."""
     rows: Rows = [["error at most", "operations", "of an LSTM's of its size", "error", "seeds", "v_T", "recipe"]]
     every = points(result)
     several = cheapest([point for point in every if len(point.arm.runs) > 1])

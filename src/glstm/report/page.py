@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else."""
+"""The report as one HTML page that needs no other file."""
 
 from html import escape
 from pathlib import Path
@@ -12,7 +12,7 @@ from glstm.report.tables import HOW, not_yet, origin
 from glstm.report.tables import figures as figures_table
 
 STYLE = Path(__file__).with_name("style.css")
-# Those of every picture; where it is dark, the style sheet has lighter ones.
+# The colours of all pictures; in dark mode the style sheet has lighter ones.
 COLOURS = "".join(f"--c{number}: {colour};" for number, colour in enumerate(plots.COLOURS))
 
 

@@ -1,4 +1,4 @@
-"""Results as experiments left them, and the figures that tables quote."""
+"""The results that experiments wrote, and the figures that tables quote."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ EARLY = 100  # steps at the start of a sequence, for the gradient that reaches t
 
 @dataclass(frozen=True)
 class Run:
-    """One network: its curve and what was looked at in it."""
+    """One network: its curve and what was measured in it."""
 
     summary: dict[str, Any]
 
@@ -26,7 +26,7 @@ class Run:
         return self.summary["curve"]
 
     def error(self, at_epoch: int | None, at_threshold: float | None) -> float:
-        """The figure to quote: of the last epoch, of another, with units closed, or as the LSTM that was meant."""
+        """The figure to quote: of the last epoch, of another epoch, with units closed, or of the opened LSTM."""
         if at_threshold is not None:
             return self.at_threshold(at_threshold)["error"]
         if "as an LSTM" in self.summary["probes"]:
@@ -66,7 +66,7 @@ class Arm:
 
     @property
     def last_epochs(self) -> float | None:
-        """The mean error of the last epochs; None where the figure is not of the network as it was trained."""
+        """The mean error of the last epochs; None if the figure is not of the network as it was trained."""
         if self.at_threshold is not None or "as an LSTM" in self.runs[0].summary["probes"]:
             return None
         return mean(run.last_epochs(self.at_epoch) for run in self.runs)
@@ -82,7 +82,7 @@ class Arm:
 
     @property
     def cell(self) -> str:
-        """Which kind of network it is."""
+        """The kind of network."""
         return self.runs[0].summary["recipe"]["cell"]
 
     @property
@@ -109,7 +109,7 @@ class Result:
 
     @property
     def is_frontier(self) -> bool:
-        """Many recipes tested at thresholds: what is asked is not which one is best but what they cost."""
+        """Many recipes tested at thresholds: the question is not which is best, but how many operations they need."""
         return len(self.arms) > MOST_CURVES and all(
             "thresholds" in run.summary["probes"] for arm in self.arms for run in arm.runs
         )
@@ -122,7 +122,7 @@ class Result:
         return found
 
     def twins(self) -> list[tuple[Arm, Arm]]:
-        """Networks with gates, each beside the plain one that it is compared with."""
+        """Networks with gates, each with the plain network that it is compared with."""
         return [(arm, self.arm(arm.twin)) for arm in self.arms if arm.twin is not None]
 
     def form(self, value: float) -> str:
@@ -162,7 +162,7 @@ def _read(path: Path) -> Result:
 
 
 def _check_keys(result: Result, path: Path) -> None:
-    """Claims find arms by their keys, so each must be one arm's."""
+    """Claims find arms by their keys, so keys must be unique."""
     keys = [arm.key for arm in result.arms]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise UserError(f"{path} has two arms with the key {twice[0]!r}; each must have its own")

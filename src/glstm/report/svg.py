@@ -1,4 +1,4 @@
-"""matplotlib's figures as parts of a page: its style sheet decides their colours and fonts."""
+"""matplotlib's figures as parts of a page: the page's style sheet decides their colours and fonts."""
 
 import io
 import re
@@ -13,22 +13,22 @@ from glstm import plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FONT = 13.0  # in units of the figure, of which a page shows about one a pixel
+FONT = 13.0  # in units of the figure; a page shows about one unit per pixel
 THEME = {plots.INK: "var(--soft)", plots.RULE: "var(--rule)"} | {
     colour: f"var(--c{number})" for number, colour in enumerate(plots.COLOURS)
 }
 NOT_SHOWN = {"metadata", "style", "title"}
-KEPT_IDS = {"path", "clipPath"}  # that others refer to
+KEPT_IDS = {"path", "clipPath"}  # elements that others refer to by id
 
 
 def style(name: str) -> AbstractContextManager[None]:
-    """Draw and convert figures in this: text stays text, and ids come from the figure's name alone."""
-    # A curve may be half a unit away from where it is: a page does not show it.
+    """Figures are drawn and converted inside this block: text stays text, and ids come from the figure's name alone."""
+    # Points of a curve may move by half a unit: that is not visible on a page.
     return plots.style(font__size=FONT, svg__fonttype="none", svg__hashsalt=name, path__simplify_threshold=0.5)
 
 
 def inline(figure: "Figure", label: str) -> str:
-    """The figure as an element of a page, `label` for those who do not see it."""
+    """The figure as an element of a page, with `label` for screen readers."""
     buffer = io.BytesIO()
     figure.savefig(
         buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -41,7 +41,7 @@ def inline(figure: "Figure", label: str) -> str:
 
 
 def _cleaned(element: Element) -> list[Element]:
-    """Without what a page does not need: the element, or in its place those within it, or none."""
+    """Removes what a page does not need: returns the element, or instead the elements inside it, or none."""
     tag = element.tag.split("}")[-1]
     if tag in NOT_SHOWN:
         return []
@@ -73,7 +73,7 @@ def _cleaned(element: Element) -> list[Element]:
 
 
 def _themed(style: str) -> str:
-    """The page's colours for ours; of the font only a size that is not the usual one."""
+    """Our colours become the page's; of the font only a size that is not the usual one stays."""
     parts = []
     for part in (one.strip() for one in style.split(";")):
         name, _, value = part.partition(": ")

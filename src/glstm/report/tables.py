@@ -34,7 +34,7 @@ def figures(result: Result) -> Rows:
 
 
 def openness(arm: Arm) -> list[str]:
-    """How open units are; and how many are, and what a sequence costs, where those at k <= v_T are closed."""
+    """How open units are; and, with those at k <= v_T closed, how many are open and the operations of a sequence."""
     mean_k = mean(run.curve["mean_k"][arm.epochs - 1] for run in arm.runs)
     if arm.at_threshold is None:
         return [f"{mean_k:.3f}", "", ""]
@@ -44,7 +44,7 @@ def openness(arm: Arm) -> list[str]:
 
 
 def early_gradient(arm: Arm) -> str:
-    """The gradient that reaches the first steps, where that was looked at, from the least seed to the greatest."""
+    """The gradient that reaches the first steps, if it was measured: its range over seeds."""
     if any("gradient flow" not in run.summary["probes"] for run in arm.runs):
         return ""
     found = [run.early_gradient for run in arm.runs]
@@ -52,7 +52,7 @@ def early_gradient(arm: Arm) -> str:
 
 
 def drop_empty(rows: Rows) -> Rows:
-    """Without columns in which no row says anything."""
+    """Without empty columns."""
     used = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
     return [[row[column] for column in used] for row in rows]
 
@@ -95,13 +95,13 @@ def not_yet(result: Result) -> str:
 
 
 def networks(results: list[Result]) -> list[Run]:
-    """Each network once, however many experiments show it."""
+    """Each network once, even if several experiments show it."""
     found = {recipe: run for result in results for arm in result.arms for recipe, run in zip(arm.recipes, arm.runs)}
     return list(found.values())
 
 
 def origin(results: list[Result]) -> str:
-    """On what, how long, and by which code they were trained; what had a hand in the most comes first."""
+    """The machines, the time and the code versions of training; those that trained the most come first."""
     parts = [part for run in networks(results) for part in run.summary["trained"]]
     devices = Counter(part["machine"]["device"] for part in parts).most_common()
     commits = Counter(part["machine"]["commit"][:12] for part in parts).most_common()

@@ -1,4 +1,4 @@
-"""Trained networks in use: a schedule, whole sequences, streams, C and ONNX."""
+"""Deployment of trained networks: a schedule, whole sequences, streams, C and ONNX."""
 
 from glstm.runtime.runtime import Runtime as Runtime
 from glstm.runtime.runtime import deploy as deploy

@@ -1,14 +1,17 @@
-"""Exported ONNX models beside PyTorch, in ONNX Runtime."""
+"""Compares exported ONNX models, in ONNX Runtime, with PyTorch."""
 
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import torch
 
 from glstm.errors import UserError
+from glstm.extras import needed_by
 from glstm.models import SequenceModel
+
+with needed_by("checking ONNX"):
+    import onnx
+    import onnxruntime
 
 LENGTHS, BATCHES = (1, 50, 784, 2000), (1, 7)
 TOLERANCE = 1e-5  # of the largest output
@@ -21,8 +24,8 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 @torch.no_grad()
 def differences(model: SequenceModel, whole: onnx.ModelProto, step: onnx.ModelProto, steps: int) -> dict[str, float]:
-    """How far the graphs are from the model, of the largest output, by what was run: several lengths, and `steps` steps
-    one after the other. Further than TOLERANCE is an error."""
+    """The differences between the graphs and the model, relative to the largest output, for several lengths and for
+    `steps` single steps. More than TOLERANCE is an error."""
     draws = torch.Generator().manual_seed(SEED)
     layer, runs, one_step, found = model.layer, session(whole), session(step), {}
     batches = " and ".join(map(str, BATCHES))

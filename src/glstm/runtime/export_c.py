@@ -1,6 +1,6 @@
 """A deployed network as one .h and one .c: portable C99, no library, no allocation, no global state.
 
-The code is `native/stream.h` as it is; what is written here is the data, the few functions around it, a `main` that
+The code is `native/stream.h`, unchanged. This module writes the data, the few functions around it, a `main` that
 reads samples from standard input, and a self-test with vectors from PyTorch.
 """
 
@@ -30,7 +30,7 @@ TAKEN = ("glstm", "stdint", "stdio", "string")  # names that the files use thems
 
 @dataclass(frozen=True)
 class Vectors:
-    """Sequences (N, T, inputs) and what PyTorch says to them (N, outputs): what the self-test knows."""
+    """For the self-test: sequences (N, T, inputs) and PyTorch's outputs for them (N, outputs)."""
 
     x: np.ndarray
     y: np.ndarray
@@ -42,7 +42,7 @@ class Vectors:
 
 @torch.no_grad()
 def vectors_from(model: SequenceModel, threshold: float, x: Tensor) -> Vectors:
-    """x (T, N, inputs), and what the model says in plain PyTorch, by the equations, with no engine of ours."""
+    """x (T, N, inputs), and the model's outputs in plain PyTorch, by the equations, without our engine."""
     model = copy.deepcopy(model).double().cpu().eval()
     model.layer.threshold, model.layer.backend = threshold, "reference"
     given = x.double().cpu()
@@ -51,7 +51,7 @@ def vectors_from(model: SequenceModel, threshold: float, x: Tensor) -> Vectors:
 
 
 def export_c(plan: Plan, folder: Path, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
-    """Write NAME.h and NAME.c; both are whole, or neither is there."""
+    """Write NAME.h and NAME.c: both completely, or neither."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
     if name in TAKEN:
@@ -65,7 +65,7 @@ def _header(plan: Plan, name: str, int8: Quantized | None) -> str:
     upper, kind = name.upper(), "int8" if int8 else "float32"
     units = ", ".join(str(layer.units) for layer in plan.layers)
     return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for sequences of {plan.steps} steps.
-   Written by glstm. Needs no library, allocates nothing, has no state but the caller's. */
+   Written by glstm. Needs no library, allocates nothing, has no state except the caller's. */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -79,7 +79,7 @@ extern "C" {{
 
 enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OUTPUTS = {plan.outputs} }};
 
-/* All that changes. It may be copied and kept; {name}_reset makes it ready. */
+/* All data that changes. It may be copied and stored; {name}_reset makes it ready. */
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
@@ -88,11 +88,11 @@ typedef struct {{
 
 void {name}_reset({name}_state *state);
 
-/* Takes the next sample, {upper}_INPUTS numbers. 1: more are expected; 0: it was the last, or one too many, which is
-   ignored. */
+/* Takes the next sample, {upper}_INPUTS numbers. Returns 1 if more are expected, 0 if it was the last, or one too many,
+   which is ignored. */
 int {name}_step({name}_state *state, const float *x);
 
-/* What the network says to the samples taken so far: {upper}_OUTPUTS numbers. */
+/* The network's output for the samples taken so far: {upper}_OUTPUTS numbers. */
 void {name}_output(const {name}_state *state, float *y);
 
 #ifdef __cplusplus
@@ -147,7 +147,7 @@ def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None) -> t
         "scale_h": weights.scale_h if weights else None,
         "bias": plan.bias,
     }
-    numbers = [plan.inputs, plan.units, plan.seats, plan.spans, int(plan.logistic)]
+    numbers = [plan.inputs, plan.units, plan.most_open, plan.spans, int(plan.logistic)]
     return _arrays(f"{name}_layer{number}", arrays, numbers)
 
 
@@ -252,7 +252,7 @@ def _self_test(name: str, vectors: Vectors, whom: str) -> str:
 {_array(f"{name}_test_x", vectors.x.astype(np.float32))}
 {_array(f"{name}_test_y", vectors.y.astype(np.float32))}
 
-/* What PyTorch says to {count} sequences, within {vectors.tolerance:g}. */
+/* Compares with PyTorch's outputs for {count} sequences; differences up to {vectors.tolerance:g} are allowed. */
 int main(void) {{
   {name}_state state;
   const float *x = {name}_test_x;
@@ -265,7 +265,7 @@ int main(void) {{
     for (n = 0; n < {upper}_OUTPUTS; n++) {{
       float expected = {name}_test_y[sequence * {upper}_OUTPUTS + n], error = y[n] - expected;
       error = error < 0 ? -error : error;
-      if (!(error <= {_float(vectors.tolerance)})) {{ /* also if it is no number */
+      if (!(error <= {_float(vectors.tolerance)})) {{ /* also if it is not a number */
         printf("{name}: output %d of sequence %d is %g, not %g\\n", n, sequence, (double)y[n], (double)expected);
         return 1;
       }}

@@ -1,7 +1,7 @@
-"""From a trained network to constant data: which unit works when, and just the weights that are ever read.
+"""A plan: all constant data of a deployed network, which is the schedule (which unit is open when) and the weights.
 
-k does not depend on the input, so all of this is known before the first sample arrives. Arrays are as `native/stream.h`
-wants them, which says what they mean.
+k does not depend on the input, so all of this is known before the first sample arrives. Weights that are never read are
+left out. Arrays are laid out as in `native/stream.h`, which says what they mean.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,6 @@ from glstm.analysis import count_cached_ops, count_ops
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
 from glstm.models import DropConnect, SequenceModel
-from glstm.passes import table as openness_table
 
 Floats = NDArray[np.float32]
 
@@ -25,13 +24,13 @@ MOST_UNITS = 2**16 - 1  # a unit's number has 16 bits
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """One layer. Its units are those that ever open, in the order of their first opening: `kept` are their numbers."""
+    """The constant data of one layer. Its units are those that ever open, in the order of their first opening."""
 
     inputs: int
     units: int
-    seats: int
+    most_open: int  # the largest number of units that are open at once
     logistic: bool
-    kept: NDArray[np.int64]
+    unit_numbers: NDArray[np.int64]  # which of the trained layer's units these are
     table: Floats  # k (T, units)
     start: NDArray[np.uint32]
     change: NDArray[np.uint32]
@@ -49,17 +48,17 @@ class LayerPlan:
     @property
     def numbers(self) -> int:
         """Floats of state."""
-        return 6 * self.units + 2 * self.seats
+        return 6 * self.units + 2 * self.most_open
 
     def place(self, steps: int) -> tuple[int, int, int]:
-        """Where the schedule stands after so many steps: spans begun, k read, units that were ever open."""
+        """The position in the schedule after `steps` steps: spans begun, k read, units that were ever open."""
         past = self.table[:steps] > 0
         spans = int(np.searchsorted(self.start[:-1], steps, "left"))
         return spans, int(past.sum()), int(past.any(0).sum())
 
     @property
     def constants(self) -> list[np.ndarray]:
-        """What the network reads while it runs."""
+        """The arrays that the network reads while it runs."""
         arrays = (self.start, self.change, self.opens, self.k, self.row, self.w_x, self.w_h, self.bias)
         return [array for array in arrays if array is not None]
 
@@ -83,6 +82,8 @@ class DensePlan:
 
 @dataclass(frozen=True)
 class Plan:
+    """The constant data of a whole network."""
+
     layers: tuple[LayerPlan, ...]
     head: tuple[DensePlan, ...]
     steps: int
@@ -98,17 +99,17 @@ class Plan:
 
     @property
     def state_bytes(self) -> int:
-        """Of what changes: the step, and each layer's place and numbers, four bytes each."""
+        """The size of all data that changes: the step, and each layer's place and numbers, four bytes each."""
         return 4 * (1 + sum(3 + layer.numbers for layer in self.layers))
 
     @property
     def ops(self) -> int:
-        """Operations of one sequence through the layers, exact: see `count_cached_ops`."""
+        """The exact number of operations of one sequence through the layers: see `count_cached_ops`."""
         return sum(layer.ops for layer in self.layers)
 
     @property
     def lstm_ops(self) -> float:
-        """Of a plain LSTM of the original size."""
+        """The operations of a plain LSTM of the original size."""
         widths = [self.inputs, *[self.hidden] * (len(self.layers) - 1)]
         return sum(count_ops(self.steps, self.hidden, width) for width in widths)
 
@@ -131,9 +132,9 @@ def make_plan(model: SequenceModel, times: Tensor, threshold: float) -> Plan:
     tables = _tables(layer, times, threshold)
     layers: list[LayerPlan] = []
     for (depth, suffix), table in zip(layer.places(), tables, strict=True):
-        below = layers[-1].kept if depth else np.arange(layer.input_size)
+        below = layers[-1].unit_numbers if depth else np.arange(layer.input_size)
         layers.append(_layer_plan(layer, suffix, table, below))
-    return Plan(tuple(layers), tuple(_head_plan(model.head, layers[-1].kept)), len(times), layer.hidden_size)
+    return Plan(tuple(layers), tuple(_head_plan(model.head, layers[-1].unit_numbers)), len(times), layer.hidden_size)
 
 
 def _check_finite(model: nn.Module) -> None:
@@ -144,21 +145,19 @@ def _check_finite(model: nn.Module) -> None:
 
 @torch.no_grad()
 def _tables(layer: GatedLSTM, times: Tensor, threshold: float) -> list[Floats]:
-    """k (T, H) of each layer in use; the layer itself, which others may be using, is only looked at."""
-    found = []
-    for _, suffix in layer.places():
-        w_hh = layer._get("weight_hh", suffix)
-        k = openness_table(layer.gate, times.to(w_hh.device), layer._gate_values(suffix), threshold, False, w_hh)
-        found.append(_floats(k.expand(-1, layer.hidden_size)))  # an open gate has one column for all units
-    return found
+    """k (T, H) of each layer in evaluation. The layer itself is not changed: others may be using it."""
+    times = times.to(next(layer.parameters()).device)
+    return [
+        _floats(layer.openness_at(suffix, times, threshold=threshold, training=False)) for _, suffix in layer.places()
+    ]
 
 
 def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64]) -> LayerPlan:
     is_open = table > 0
     ever = np.flatnonzero(is_open.any(0))
     first = is_open[:, ever].argmax(0)
-    kept = ever[np.argsort(first, kind="stable")]
-    table = np.ascontiguousarray(table[:, kept])
+    unit_numbers = ever[np.argsort(first, kind="stable")]
+    table = np.ascontiguousarray(table[:, unit_numbers])
     is_open = table > 0
     steps, units = table.shape
     first, last = np.sort(first), steps - 1 - is_open[::-1].argmax(0) if units else np.zeros(0, int)
@@ -168,14 +167,14 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
     columns = np.searchsorted(first, last, "left")  # units that opened before the last step at which this one is open
     w_ih, w_hh, bias = _weights(layer, suffix)
     gates = (4, layer.hidden_size, -1)
-    w_ih, w_hh = (w.reshape(gates)[:, kept].transpose(1, 2, 0) for w in (w_ih, w_hh))  # (units, columns, 4)
-    rows = [w_hh[unit][kept[:count]] for unit, count in enumerate(columns)]
+    w_ih, w_hh = (w.reshape(gates)[:, unit_numbers].transpose(1, 2, 0) for w in (w_ih, w_hh))  # (units, columns, 4)
+    rows = [w_hh[unit][unit_numbers[:count]] for unit, count in enumerate(columns)]
     return LayerPlan(
         inputs=len(below),
         units=units,
-        seats=max(1, int(is_open.sum(1).max(initial=0))),
+        most_open=max(1, int(is_open.sum(1).max(initial=0))),
         logistic=layer.candidate == "sigmoid",
-        kept=kept,
+        unit_numbers=unit_numbers,
         table=table,
         start=np.append(begins, steps).astype(np.uint32),
         change=np.append(0, counts.cumsum()).astype(np.uint32),
@@ -184,32 +183,34 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
         row=np.append(0, columns.cumsum()).astype(np.uint32),
         w_x=_whole(w_ih[:, below], np.float32),
         w_h=_whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
-        bias=_whole(bias.reshape(4, -1)[:, kept].T, np.float32),
+        bias=_whole(bias.reshape(4, -1)[:, unit_numbers].T, np.float32),
     )
 
 
 def _weights(layer: GatedLSTM, suffix: str) -> tuple[Floats, Floats, Floats]:
-    w_ih, w_hh = (_floats(layer._get(name, suffix)) for name in ("weight_ih", "weight_hh"))
-    if not layer.bias:
-        return w_ih, w_hh, np.zeros(4 * layer.hidden_size, np.float32)
-    return w_ih, w_hh, _floats(layer._get("bias_ih", suffix) + layer._get("bias_hh", suffix))
+    weights = layer.weights(suffix)
+    bias = weights.w_hh.new_zeros(4 * layer.hidden_size) if weights.bias is None else weights.bias
+    return _floats(weights.w_ih), _floats(weights.w_hh), _floats(bias)
 
 
-def _head_plan(head: nn.Module, kept: NDArray[np.int64]) -> list[DensePlan]:
+def _head_plan(head: nn.Module, unit_numbers: NDArray[np.int64]) -> list[DensePlan]:
     found: list[DensePlan] = []
     for part in linear_parts(head):
         if isinstance(part, nn.ReLU):
             found[-1] = DensePlan(found[-1].weight, found[-1].bias, relu=True)
             continue
         weight = _floats(part.weight)
-        weight = weight if found else weight[:, kept]
+        weight = weight if found else weight[:, unit_numbers]
         bias = np.zeros(len(weight), np.float32) if part.bias is None else _floats(part.bias)
         found.append(DensePlan(_whole(weight, np.float32), bias, relu=False))
     return found
 
 
 def linear_parts(head: nn.Module) -> Sequence[nn.Linear | nn.ReLU]:
-    """The head's modules in their order; dropout does nothing in use. Of just these types: a subclass may do more."""
+    """The head's modules in their order, without dropout, which does nothing in evaluation.
+
+    Subclasses of the known types are refused: they may compute something else.
+    """
     parts = list(head) if type(head) is nn.Sequential else [head]
     parts = [part for part in parts if type(part) not in (nn.Dropout, nn.Identity)]
     known = all(type(part) in (nn.Linear, DropConnect, nn.ReLU) for part in parts)
@@ -220,12 +221,12 @@ def linear_parts(head: nn.Module) -> Sequence[nn.Linear | nn.ReLU]:
 
 
 def _floats(tensor: Tensor) -> Floats:
-    """A copy: what happens to the model later is not the plan's concern."""
+    """A copy, so that later changes of the model do not change the plan."""
     return tensor.detach().cpu().float().numpy().copy()
 
 
 def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
-    """In one piece of memory, as C reads it."""
+    """Contiguous in memory, as C reads it."""
     return np.ascontiguousarray(array, dtype)
 
 

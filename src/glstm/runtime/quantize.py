@@ -1,4 +1,4 @@
-"""Weights in 8 bits: each row a scale of its own, chosen so that what the row adds up on real data changes least."""
+"""Weights in 8 bits: each row has its own scale, chosen so that the row's sums on real data change least."""
 
 import copy
 import math
@@ -78,7 +78,7 @@ def _moments(inputs: Floats) -> Floats:
 
 
 def _quantized_row(row: Floats, moments: Floats) -> tuple[Bytes, np.float32]:
-    """With e the rounding errors of a row, the sum it makes is off by e M e in the mean square."""
+    """With e the rounding errors of a row, the mean squared error of its sum is e M e."""
     largest = np.abs(row).max(initial=0.0)
     if largest == 0:
         return np.zeros(row.shape, np.int8), np.float32(1)
@@ -100,18 +100,18 @@ def constant_bytes_int8(plan: Plan, int8: Quantized) -> int:
 
 @torch.no_grad()
 def dequantized(model: SequenceModel, plan: Plan, int8: Quantized) -> SequenceModel:
-    """The model with the weights that the 8 bits stand for: what an int8 network computes, in float32."""
+    """The model in float32, with the values of the 8-bit weights: it computes what the int8 network computes."""
     model = copy.deepcopy(model).float().cpu()
     layer, below = model.layer, np.arange(model.layer.input_size)
     for (_, suffix), one, own in zip(layer.places(), plan.layers, int8.layers, strict=True):
         for gate in range(4):
-            rows = one.kept + gate * layer.hidden_size
-            w_ih, w_hh = (layer._get(name, suffix).numpy() for name in ("weight_ih", "weight_hh"))
+            rows = one.unit_numbers + gate * layer.hidden_size
+            w_ih, w_hh = (weight.numpy() for weight in layer.weights(suffix)[:2])
             w_ih[np.ix_(rows, below)] = own.w_x[:, :, gate] * own.scale_x[:, gate, None]
             for unit, row in enumerate(rows):
                 columns = own.w_h[one.row[unit] : one.row[unit + 1], gate]
-                w_hh[row, one.kept[: len(columns)]] = columns * own.scale_h[unit, gate]
-        below = one.kept
+                w_hh[row, one.unit_numbers[: len(columns)]] = columns * own.scale_h[unit, gate]
+        below = one.unit_numbers
     linear = [part for part in linear_parts(model.head) if isinstance(part, nn.Linear)]
     for number, (part, own) in enumerate(zip(linear, int8.head, strict=True)):
         columns = below if number == 0 else slice(None)

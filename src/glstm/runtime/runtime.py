@@ -1,4 +1,4 @@
-"""`deploy`: a trained network with everything decided that can be decided before the first sample arrives."""
+"""`deploy`: a trained network, with everything computed that can be computed before the first sample arrives."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glstm.gated import GatedLSTM
+from glstm.gates import check_threshold
 from glstm.models import SequenceModel
 from glstm.ops import gated_lstm
-from glstm.ops.prepared import Prepared
 from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, make_plan
+from glstm.runtime.prepared import Prepared
 from glstm.runtime.stream import Network, Stream
 from glstm.times import as_times, count_up
 
@@ -38,7 +40,7 @@ def deploy(
     *,
     reads: Reads = "last",
 ) -> "Runtime":
-    """A trained network for use: units that never open are gone, and which unit works when is fixed.
+    """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
     gates' mu and sigma. threshold: units at k <= threshold are closed; None: the layer's own. reads: when the head
@@ -46,11 +48,12 @@ def deploy(
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
+    if not isinstance(model.layer, GatedLSTM):
+        kind = type(model.layer).__name__
+        raise ValueError(f"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM of glstm and its head, not a {kind}")
     if model.layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
-    threshold = model.layer.threshold if threshold is None else threshold
-    if not isinstance(threshold, int | float) or not 0 <= threshold < 1:
-        raise ValueError(f"threshold must be a number, at least 0 and below 1, not {threshold!r}")
+    threshold = check_threshold(model.layer.threshold if threshold is None else threshold)
     times = _times(steps)
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
     return Runtime(make_plan(model, times, threshold), at, model.layer.batch_first)
@@ -82,16 +85,15 @@ def _steps_read(reads: Reads, steps: int) -> tuple[int, ...]:
 class Runtime:
     """Call it with whole sequences, or take a `stream()` and give it one sample after the other.
 
-    A whole sequence may be shorter than the schedule, and then ends where it ends; a longer one is refused, since the
-    schedule says nothing about the steps beyond: deploy with more steps. `ops`, `lstm_ops`, `openness` and `memory` say
-    what a sequence costs.
+    A whole sequence may be shorter than the schedule. A longer one is refused, because the schedule does not cover its
+    last steps: deploy with more steps. `ops`, `lstm_ops`, `openness` and `memory` say what a sequence costs.
     """
 
     def __init__(self, plan: Plan, reads: tuple[int, ...] | None = None, batch_first: bool = False):
         self.plan, self.reads, self.batch_first = plan, reads, batch_first
         self._network: Network | None = None
-        self._known_shapes: set[torch.Size] = set()  # of x that were found right: the next such x is not asked again
-        self._layers = [Weights(layer) for layer in plan.layers]
+        self._known_shapes: set[torch.Size] = set()  # shapes of x that were checked already
+        self._layers = [DeployedLayer(layer) for layer in plan.layers]
         self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
 
     def __reduce__(self):
@@ -103,13 +105,13 @@ class Runtime:
 
     @property
     def ops(self) -> int:
-        """Operations of one sequence through the layers, sample by sample, as the paper counts operations: what a
-        stream does. For whole sequences the engine may do more where that is quicker, such as closed units."""
+        """Operations of one sequence through the layers in a stream, sample by sample, as the paper counts operations.
+        For whole sequences the engine may do more if that is faster, for example compute closed units."""
         return self.plan.ops
 
     @property
     def lstm_ops(self) -> float:
-        """What a plain LSTM of the size before pruning would take."""
+        """The operations of a plain LSTM of the size before pruning."""
         return self.plan.lstm_ops
 
     @property
@@ -136,10 +138,10 @@ class Runtime:
     @overload
     def __call__(self, x: NDArray[np.floating]) -> NDArray[np.float32]: ...
     def __call__(self, x):
-        """Whole sequences x (T, B, D), or one (T, D) -> what the head says (B, outputs), or (outputs).
+        """Whole sequences x (T, B, D), or one (T, D) -> the head's output (B, outputs), or (outputs).
 
-        A network whose layer has batch_first takes (B, T, D). Where the head reads at steps other than the last, there
-        is a leading axis for these; of a shorter sequence, those it has.
+        A network whose layer has batch_first takes (B, T, D). If the head reads at steps other than the last, the
+        output has a leading axis for these steps; for a shorter sequence, for those within it.
         """
         tensor = _as_tensor(x) if isinstance(x, np.ndarray) else x
         batch = self._checked(tensor)
@@ -187,27 +189,25 @@ class Runtime:
         return h
 
 
-class Weights:
+class DeployedLayer:
     """One layer on the CPU engine, for whole sequences; its units in the plan's order."""
 
     def __init__(self, plan: LayerPlan):
         units = plan.units
         self.units, self.candidate = units, "sigmoid" if plan.logistic else "tanh"
         w_hh = np.zeros((units, units, 4), np.float32)
-        for unit in range(units):  # what is not in the plan is never read
+        for unit in range(units):  # weights that are not in the plan are never read
             columns = plan.w_h[plan.row[unit] : plan.row[unit + 1]]
             w_hh[unit, : len(columns)] = columns
         self.w_ih, self.w_hh = (_in_torchs_order(w) for w in (plan.w_x, w_hh))
         self.bias = torch.from_numpy(plan.bias.T.copy()).flatten()
         self.table = torch.from_numpy(plan.table)
-        # What is prepared adds two biases, as torch's layers have them.
-        self._tensors = [self.w_ih, self.w_hh, self.bias, torch.zeros_like(self.bias)]
         self._prepared: dict[torch.Size, Prepared] = {}
 
     def run(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """From the zero state: all h, and the last."""
         zeros = torch.zeros(x.shape[1], self.units, dtype=torch.float32, device="cpu")
-        if self.units == 0:  # nobody ever opens
+        if self.units == 0:  # every unit is always closed
             return zeros.expand(len(x), -1, -1), zeros
         h, h_n, _, _ = gated_lstm(
             x, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], zeros, zeros, candidate=self.candidate
@@ -219,11 +219,11 @@ class Weights:
         """From the zero state, h (B, H) after the last step."""
         prepared = self._prepared.get(x.shape)
         if prepared is None:
-            if self.units == 0 or not Prepared.possible(x, self._tensors, 0):
+            if self.units == 0 or not Prepared.possible(x):
                 return self.run(x)[1]
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
-            prepared = Prepared(x.shape, self._tensors, [], self.table[: len(x)], self.candidate)
+            prepared = Prepared(x.shape, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], self.candidate)
             self._prepared[x.shape] = prepared
         return prepared.final_h(x)
 
@@ -244,6 +244,6 @@ def _plain(x: Tensor) -> Tensor:
 
 
 def _as_tensor(x: np.ndarray) -> Tensor:
-    """Whatever its strides, byte order and type of number are."""
+    """From an array with any strides, byte order and type of number."""
     plain = np.ascontiguousarray(x, np.float32)
     return torch.from_numpy(plain if plain.flags.writeable else plain.copy())

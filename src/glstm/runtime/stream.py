@@ -1,4 +1,8 @@
-"""A network that takes one sample at a time and keeps its own state, on the C code that exported models run, too."""
+"""A deployed network that takes one sample at a time and keeps its own state (`Runtime.stream()`).
+
+It runs the same C code as exported models. For a layer in PyTorch that reads a long input in parts, see
+`glstm/streaming.py`.
+"""
 
 import ctypes
 import hashlib
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 class _Layer(ctypes.Structure):
     _fields_ = [
-        *((name, c_uint32) for name in ("inputs", "units", "seats", "spans", "logistic")),
+        *((name, c_uint32) for name in ("inputs", "units", "most_open", "spans", "logistic")),
         *((name, c_void_p) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h")),
         *((name, c_void_p) for name in ("scale_x", "scale_h", "bias")),
     ]
@@ -51,13 +55,14 @@ class _Stream(ctypes.Structure):
 
 
 class Network:
-    """A plan as the C code sees it; many streams may share one."""
+    """A plan as the structures that the C code reads. Many streams may share one."""
 
     def __init__(self, plan: Plan):
         library = cpu.engine()
         if library is None:
             raise UserError(
-                "streams run on the C engine, and no C compiler was there when glstm was installed: install it again"
+                "streams run on the C engine, and no compiler that can build it was there when glstm was installed: "
+                "with GCC or clang there, install it again"
             )
         self.plan, self.library = plan, library
         layers = (_Layer * len(plan.layers))(*map(_layer, plan.layers))
@@ -70,7 +75,7 @@ class Network:
 def _layer(plan: LayerPlan) -> _Layer:
     at = {name: getattr(plan, name) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h", "bias")}
     places = {name: None if array is None else array.ctypes.data for name, array in at.items()}
-    return _Layer(plan.inputs, plan.units, plan.seats, plan.spans, plan.logistic, **places)
+    return _Layer(plan.inputs, plan.units, plan.most_open, plan.spans, plan.logistic, **places)
 
 
 def _dense(plan: DensePlan) -> _Dense:
@@ -79,7 +84,7 @@ def _dense(plan: DensePlan) -> _Dense:
 
 
 def _fingerprint(plan: Plan) -> str:
-    """A state means something only to the network that it was made by."""
+    """Identifies a network, because a state can only be used with the network that made it."""
     digest = hashlib.sha256()
     for layer in plan.layers:
         digest.update(repr((layer.inputs, layer.units, layer.logistic)).encode())
@@ -89,7 +94,7 @@ def _fingerprint(plan: Plan) -> str:
 
 
 class Stream:
-    """`step(x_t)` takes the next sample. Copies made with `copy.copy` go their own way from then on."""
+    """`step(x_t)` takes the next sample. A copy made with `copy.copy` has a state of its own."""
 
     def __init__(self, network: Network, reads: frozenset[int]):
         self.network, self._reads = network, reads
@@ -97,9 +102,8 @@ class Stream:
         self._words = np.zeros(1 + 3 * len(plan.layers), np.uint32)  # the step; and each layer's place
         self._numbers = np.zeros(sum(layer.numbers for layer in plan.layers), np.float32)
         self._x_view = np.zeros(plan.inputs, np.float32)
-        self._x = (c_float * plan.inputs).from_address(
-            self._x_view.ctypes.data
-        )  # the same memory: a number is set quicker
+        # The same memory as `_x_view`: setting one number is faster this way.
+        self._x = (c_float * plan.inputs).from_address(self._x_view.ctypes.data)
         self._y = np.zeros(plan.outputs, np.float32)
         self._space = np.zeros(2 * network.structure.widest, np.float32)
         step, numbers = self._words.ctypes.data, self._numbers.ctypes.data
@@ -111,7 +115,7 @@ class Stream:
         self._scalar = plan.inputs == 1
         library = network.library
         self._take, self._take_and_read = library.glstm_stream_step, library.glstm_stream_step_output
-        self._step = 0  # as the first word, for Python
+        self._step = 0  # the same as the first word, as a Python number
 
     @property
     def position(self) -> int:
@@ -119,10 +123,10 @@ class Stream:
         return min(self._step, self.network.plan.steps)
 
     def step(self, x_t: "float | ArrayLike | Tensor") -> np.ndarray | None:
-        """Take one sample: a number, or `inputs` of them. Where the head reads, what it says; else None.
+        """Take one sample: a number, or `inputs` of them. Returns the head's output where it is read, else None.
 
-        The array returned is the stream's own, and the next reading overwrites it. Past the last step the schedule
-        holds nothing: samples are ignored, the state stays.
+        The array returned belongs to the stream, and the next output overwrites it. After the last step of the schedule
+        samples are ignored, and the state does not change.
         """
         if self._scalar and type(x_t) is float:
             self._x[0] = x_t
@@ -145,12 +149,12 @@ class Stream:
         return sample
 
     def output(self) -> np.ndarray:
-        """What the head makes of the state now, wherever it is meant to read."""
+        """The head's output for the state now, at any step."""
         self.network.library.glstm_stream_output(self._pointer)
         return self._y.copy()
 
     def reset(self) -> None:
-        """To the very start."""
+        """Back to the state before the first sample."""
         self.network.library.glstm_stream_reset(self._pointer)
         self._step = 0
 
@@ -164,12 +168,12 @@ class Stream:
         return self.__copy__()
 
     def save(self, path: Path | str) -> None:
-        """The state, as a file that `load` reads."""
+        """Write the state to a file that `load` reads."""
         about = {"network": self.network.fingerprint, "position": str(self.position)}
         write_atomically(Path(path), save({"numbers": self._numbers}, about))
 
     def load(self, path: Path | str) -> None:
-        """Go on where `save` was called; the file must come from a stream of the same network."""
+        """Take over a state that `save` wrote. The file must come from a stream of the same network."""
         path = Path(path)
         try:
             with safe_open(path, "np") as file:

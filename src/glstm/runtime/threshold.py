@@ -1,10 +1,10 @@
-"""The largest threshold that costs no more accuracy than somebody is willing to give."""
+"""Finds the largest threshold whose loss of accuracy is within a given limit."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-# From most closed, where testing costs least, to hardly any difference.
+# From the largest, at which testing is fastest, down to one that hardly changes anything.
 CANDIDATES = tuple(float(f"{value:.2g}") for value in np.geomspace(0.9, 1e-4, 48))
 
 

@@ -1,4 +1,4 @@
-"""Everything a stopped run needs to go on as if it had not stopped, in one safetensors file. Never pickle."""
+"""Everything that a stopped run needs to continue as if it had not stopped, in one safetensors file. Never pickle."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from glstm.errors import UserError
 from glstm.pretrained import fill, plain, read_tensors
 from glstm.storage import write_atomically
 
-FORMAT = "2"
+FORMAT = "3"
 
 
 def save_checkpoint(

@@ -10,8 +10,8 @@ from glstm.layers import gated_layers
 class TemporalCurriculum:
     """Each `step()`, once an epoch, multiplies the lowest share rho of every layer's sigma by (1 + alpha).
 
-    The gate's values are frozen: here the schedule moves them, not the optimiser. `open()` ends the schedule;
-    `glstm.to_lstm(layer)` then gives the LSTM that was meant all along.
+    The gate's values are frozen: the curriculum changes them, not the optimiser. `open()` ends the curriculum;
+    `glstm.to_lstm(layer)` then gives the LSTM.
     """
 
     def __init__(self, model: nn.Module, alpha: float = 1 / 6, rho: float = 0.15):

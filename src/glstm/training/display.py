@@ -1,17 +1,19 @@
-"""How a run shows itself: live on a terminal, line by line elsewhere, not at all by default."""
+"""The display of a run: live on a terminal, line by line elsewhere, none by default."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from glstm.data.task import Task
+from glstm.extras import needed_by
+from glstm.training.settings import Settings
 
-from glstm.data import Task
-from glstm.training.recipe import Recipe
+with needed_by("showing how training goes"):
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class EpochRow:
     train_loss: float
     test_loss: float
     test_error: float
-    mean_k: float
-    open_share: float
+    mean_k: float | None  # None: it has no gates
+    open_share: float | None  # the share of all updates of units that is made; None: it is not counted
     seconds: float  # of training; that of the test comes next
     test_seconds: float
     together: int = 1  # networks that shared these seconds
@@ -39,9 +41,9 @@ class LossRow:
 
 
 class Display:
-    """Shows nothing; what the training loop tells anybody who listens. Rows come one a run, in the runs' order."""
+    """The interface that the training loop calls; this one shows nothing. Rows: one per run, in the runs' order."""
 
-    def start(self, recipes: list[Recipe], task: Task, histories: list[list[EpochRow]]) -> None: ...
+    def start(self, settings: list[Settings], task: Task, histories: list[list[EpochRow]]) -> None: ...
 
     def batch(self, epoch: int, index: int, count: int) -> None: ...
 
@@ -58,8 +60,8 @@ class Lines(Display):
     def __init__(self, console: Console, every: float = 30.0):
         self.console, self.every = console, every
 
-    def start(self, recipes: list[Recipe], task: Task, histories: list[list[EpochRow]]) -> None:
-        self.epochs, self.task = recipes[0].epochs, task
+    def start(self, settings: list[Settings], task: Task, histories: list[list[EpochRow]]) -> None:
+        self.epochs, self.task = settings[0].epochs, task
         self.started = self.spoke = time.monotonic()
         self.done_before = len(histories[0])
         self.latest: list[LossRow] = []
@@ -79,13 +81,26 @@ class Lines(Display):
         self._say(
             f"epoch {now.epoch}/{self.epochs}: loss {_spread([row.train_loss for row in rows], _four)}, "
             f"{self.task.metric} {_spread([row.test_error for row in rows], self.task.format_error)}, "
-            f"mean k {_spread([row.mean_k for row in rows], _three)}, "
+            f"{_openness_of(rows)}"
             f"{now.seconds + now.test_seconds:.1f} s, {timedelta(seconds=round(left))} left"
         )
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
         self.spoke = time.monotonic()
+
+
+def _openness_of(rows: list[EpochRow]) -> str:
+    """For networks with gates, their mean openness; for others that skip updates, the share of updates made."""
+    for name, label, form in (("mean_k", "mean k", _three), ("open_share", "updates", _percent)):
+        values = [value for row in rows if (value := getattr(row, name)) is not None]
+        if values:
+            return f"{label} {_spread(values, form)}, "
+    return ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _four(value: float) -> str:
@@ -107,10 +122,10 @@ class LiveTable(Display):
     def __init__(self, console: Console):
         self.console = console
 
-    def start(self, recipes: list[Recipe], task: Task, histories: list[list[EpochRow]]) -> None:
-        self.recipes, self.task, self.epochs = recipes, task, recipes[0].epochs
+    def start(self, settings: list[Settings], task: Task, histories: list[list[EpochRow]]) -> None:
+        self.settings, self.task, self.epochs = settings, task, settings[0].epochs
         self.last: list[EpochRow | None] = [history[-1] if history else None for history in histories]
-        self.latest: list[LossRow | None] = [None] * len(recipes)
+        self.latest: list[LossRow | None] = [None] * len(settings)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -120,7 +135,7 @@ class LiveTable(Display):
             TimeRemainingColumn(),
             console=self.console,
         )
-        count = task.batch_count("train", recipes[0].batch)
+        count = task.batch_count("train", settings[0].batch)
         done = len(histories[0]) * count
         self.bar = self.progress.add_task("training", total=self.epochs * count, completed=done)
         self.live = Live(self._view(), console=self.console, refresh_per_second=4)
@@ -128,16 +143,17 @@ class LiveTable(Display):
 
     def _view(self) -> Group:
         table = Table(box=None, pad_edge=False)
-        several = len(self.recipes) > 1
+        several = len(self.settings) > 1
         for name in (*["seed"] * several, "loss", f"test {self.task.metric}", "mean k", "open"):
             table.add_column(name, justify="right", min_width=4 if name == "seed" else 10)
-        for recipe, latest, last in zip(self.recipes, self.latest, self.last, strict=True):
+        for setting, latest, last in zip(self.settings, self.latest, self.last, strict=True):
             loss = "" if latest is None else _four(latest.loss)
             figures = ["", "", ""]
             if last is not None:
-                error, share = self.task.format_error(last.test_error), f"{100 * last.open_share:.1f} %"
-                figures = [error, _three(last.mean_k), share]
-            table.add_row(*[str(recipe.seed)] * several, loss, *figures)
+                openness = "" if last.mean_k is None else _three(last.mean_k)
+                share = "" if last.open_share is None else _percent(last.open_share)
+                figures = [self.task.format_error(last.test_error), openness, share]
+            table.add_row(*[str(setting.seed)] * several, loss, *figures)
         return (
             Group(self.progress, table) if several else Group(table, self.progress)
         )  # a bar that many rows cannot hide

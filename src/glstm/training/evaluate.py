@@ -1,4 +1,7 @@
-"""What a trained network achieves, and what it costs, at any threshold."""
+"""The error of a trained network and its cost in operations, at any threshold.
+
+`Cost` counts operations; the time of the C engine is estimated in `glstm/ops/cost.py`.
+"""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -8,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from glstm.analysis import count_cached_ops, count_ops
-from glstm.data import Task
+from glstm.data.task import Task
 from glstm.gated import GatedLSTM
-from glstm.models import SequenceModel
 
-TEST_BATCH = 500  # without gradients there is room for more than in training
+TEST_BATCH = 500  # larger than in training: without gradients less memory is needed
 
 
 @dataclass(frozen=True)
@@ -21,29 +23,31 @@ class Cost:
     open_share: float  # the share of all (step, unit) pairs at which the unit is open at all
     lstm_ops: float  # a plain LSTM of this size
     paper_ops: float  # the paper's count at this openness
-    cached_ops: float  # exact, when frozen contributions are kept
+    cached_ops: float  # the exact count, when frozen contributions are stored
 
 
 @contextmanager
-def evaluating(model: nn.Module):
-    """The model in evaluation mode, then as it was."""
-    was_training = model.training
-    model.eval()
+def evaluating(*models: nn.Module):
+    """The models in evaluation mode, then every part of them as it was."""
+    before = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for module, was_training in before:
+            module.training = was_training
 
 
 @torch.no_grad()
 def openness_in_use(layer: GatedLSTM, steps: int) -> Tensor:
-    """k as it is in evaluation, on the CPU: the Phased LSTM's leak, for one, is only for training."""
+    """k in evaluation, on the CPU. It differs from training: the Phased LSTM, for example, leaks in training only."""
     with evaluating(layer):
         return layer.openness(steps).cpu()
 
 
 def cost(layer: GatedLSTM, steps: int) -> Cost:
-    """The cost of one sequence of `steps` at times 1, 2, ..., under the layer's present threshold."""
+    """The cost of one sequence of `steps` at times 1, 2, ..., with the layer's current threshold."""
     tables = openness_in_use(layer, steps)
     share = tables.gt(0).double().mean().item()
     widths = [
@@ -72,7 +76,7 @@ def threshold_at(layer: GatedLSTM, threshold: float):
 
 
 def error_sums(
-    model: SequenceModel | nn.Module, task: Task, batch: int = TEST_BATCH, on_batch: Callable[[], object] = lambda: None
+    model: nn.Module, task: Task, batch: int = TEST_BATCH, on_batch: Callable[[], object] = lambda: None
 ) -> tuple[Tensor, Tensor]:
     """Sums over the test set: (loss, error), float64 on the task's device."""
     dtype = next(model.parameters()).dtype
@@ -90,12 +94,11 @@ def sums_of(
     world: int = 1,
     on_batch: Callable[[], object] = lambda: None,
 ) -> tuple[Tensor, Tensor]:
-    """Sums over this rank's share of the test set: (loss, error), float64; one for each network that `predict`
-    speaks for."""
+    """Sums over this rank's share of the test set: (loss, error), float64."""
     losses = errors = torch.zeros((), dtype=torch.float64, device=task.device)
     for x, y in task.batches("test", batch):
         prediction, target = predict(x[:, rank::world]), y[rank::world]
-        losses = losses + task.losses(prediction, target).double().sum(-1)
-        errors = errors + task.errors(prediction, target).double().sum(-1)
+        losses = losses + task.losses(prediction, target).double().sum()
+        errors = errors + task.errors(prediction, target).double().sum()
         on_batch()
     return losses, errors

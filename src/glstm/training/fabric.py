@@ -1,13 +1,26 @@
-"""Lightning Fabric, which knows about devices, processes and machines so that the loop need not."""
+"""Lightning Fabric, which handles devices, processes and machines for the loop."""
 
 import logging
 import warnings
 
 import torch
-from lightning.fabric import Fabric
 
 from glstm.errors import UserError
-from glstm.training.build import available_device
+from glstm.extras import needed_by
+
+with needed_by("training"):
+    from lightning.fabric import Fabric as Fabric
+
+
+def available_device(name: str) -> str:
+    """The device called `name`, if it exists; 'auto' is CUDA if there is a CUDA device."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("device cuda was asked for, but torch sees no CUDA device here; use --device cpu")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device mps was asked for, but torch sees no Apple GPU here; use --device cpu")
+    return name
 
 
 def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1) -> Fabric:
@@ -16,7 +29,7 @@ def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1) -> Fabri
         raise UserError(f"{devices} CUDA devices were asked for, but there are {torch.cuda.device_count()}")
     if devices < 1 or nodes < 1:
         raise UserError(f"devices and nodes must be at least 1, not {devices} and {nodes}")
-    # Its hints are about choices this program has made already.
+    # Fabric's hints are about choices that this program has made already.
     for name in ("lightning.fabric", "lightning.fabric.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*srun.*")
@@ -26,13 +39,13 @@ def make_fabric(device: str = "auto", devices: int = 1, nodes: int = 1) -> Fabri
 
 def set_matmul(fabric: Fabric, choice: str) -> None:
     """How exactly CUDA multiplies float32 matrices: 'highest', or 'high' with operands of fewer bits, as cuDNN's LSTM
-    does by default. On a CPU it stays 'highest': torch would round there, too, where the CPU can gain from it."""
+    does by default. On a CPU it is always 'highest': otherwise torch would round there, too, if that is faster."""
     torch.set_float32_matmul_precision(choice if fabric.device.type == "cuda" else "highest")
 
 
-def part(fabric: Fabric) -> None:
-    """All processes wait for the last one's work and take the connection down: one that only exits can abort in its
-    threads, and an aborted process takes the others with it."""
+def leave(fabric: Fabric) -> None:
+    """All processes wait for the last one and then close the connection. A process that just exits may abort in one of
+    its threads, and then the others are ended, too."""
     if fabric.world_size > 1:
         fabric.barrier()
         torch.distributed.destroy_process_group()

@@ -1,6 +1,8 @@
-"""A training step as one CUDA graph: the host says 'go', and the device does the rest by itself."""
+"""A training step as one CUDA graph: the host makes one launch, and the device does the rest."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -9,9 +11,9 @@ WARM_UP = 3  # runs before a capture; torch's own figure
 
 
 def captured(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], None]:
-    """`step` as a graph. `state` is every tensor that a step changes: it is as before when this returns.
+    """`step` as a graph. `state` is every tensor that a step changes; their values are restored before this returns.
 
-    A step reads and writes tensors that stay where they are, and asks the device for nothing.
+    A step must use the same memory every time, and must not wait for a value from the device.
     """
     before = [tensor.detach().clone() for tensor in state]
 
@@ -25,10 +27,27 @@ def captured(step: Callable[[], None], state: Sequence[Tensor]) -> Callable[[], 
         side, here = torch.cuda.Stream(), torch.cuda.current_stream()
         side.wait_stream(here)
         with torch.cuda.stream(side):  # libraries get ready, kernels are compiled: a capture allows neither
-            for _ in range(WARM_UP):
-                step()
-                undo()  # at once: a step further might be one too many
+            for number in range(WARM_UP):
+                try:
+                    with _no_waiting() if number else nullcontext():
+                        step()
+                finally:
+                    undo()  # after every run: the next step might be past the last batch
         here.wait_stream(side)
         with torch.cuda.graph(graph):
             step()
     return graph.replay
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """A step that waits for the device raises a RuntimeError here. In a capture it would, too, but there it would leave
+    torch's random generator unusable."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)

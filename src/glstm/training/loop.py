@@ -1,25 +1,27 @@
-"""The training loop: runs of one shape that train together, stop, and go on; each keeps its own folder."""
+"""The training loop: runs that train together, stop and continue; each has its own folder."""
 
+import copy
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
-from lightning.fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
+from glstm.data.task import Task
 from glstm.errors import UserError
-from glstm.models import SequenceModel
+from glstm.layers import gated_layers
 from glstm.pretrained import save_values
-from glstm.training.build import build_task
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
-from glstm.training.population import Population
-from glstm.training.recipe import Recipe, check_together
+from glstm.training.fabric import Fabric, make_fabric
+from glstm.training.population import Model, Population
 from glstm.training.run import RunFolder
+from glstm.training.settings import Settings, check_together
 
 SAVE_EVERY = 60.0  # seconds, inside an epoch
 SAVE_GAP = 5.0  # seconds at least between two saves at the ends of epochs ...
@@ -31,19 +33,28 @@ Place = tuple[int, int]  # epoch, and batch in it, to train on next
 
 @dataclass(eq=False)
 class Run:
-    """One member of the population, and what is known of it."""
+    """One member of the population, with its folder and its records."""
 
-    recipe: Recipe
+    settings: Settings
     folder: RunFolder
-    model: SequenceModel
-    gates_before: Tensor  # k (T, H) on the CPU
-    resumed_at: Place = (1, 0)  # where its checkpoint stood
+    model: Any  # a module of any class
+    gates_before: Tensor | None  # k (T, H) of the first gated layer, on the CPU
+    resumed_at: Place = (1, 0)  # the place of its checkpoint
     history: list[EpochRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
 
-    def check_epochs(self, before: Recipe, done: int) -> None:
-        """Of a recipe that goes on, only the number of epochs may have changed, and not always that."""
-        epochs, path = self.recipe.epochs, self.folder.path
+    def check_settings(self, before: Settings) -> None:
+        """Of settings that go on, only the number of epochs may have changed."""
+        now, then, path = self.settings.settings_as_dict(), before.settings_as_dict(), self.folder.path
+        for name in now:
+            if name != "epochs" and now[name] != then[name]:
+                raise UserError(
+                    f"{path} was trained with {name} {then[name]}, and goes on with it, not with {now[name]}"
+                )
+
+    def check_epochs(self, before: Settings, done: int) -> None:
+        """And not always that."""
+        epochs, path = self.settings.epochs, self.folder.path
         if epochs < done:
             raise UserError(f"{path} has been trained for {done} epochs already: --epochs {epochs} is less")
         if epochs == before.epochs:
@@ -55,66 +66,78 @@ class Run:
 
 
 class Trainer:
-    """One run, or several that share a shape. `fit` trains until the recipes' last epoch or until `should_stop` says
-    so, and saves either way."""
+    """One run, or several that train together, each with its own folder. `fit` trains until the last epoch or until
+    `should_stop` says so, and saves either way.
+
+    `model` and `settings` are `Population`'s: a network, something that makes a fresh one, or one for each run.
+    """
 
     def __init__(
         self,
-        recipes: Recipe | Sequence[Recipe],
-        folders: RunFolder | Sequence[RunFolder],
-        fabric: Fabric,
-        data: Path | str | None = None,
+        task: Task,
+        model: Model | Sequence[Model],
+        settings: Settings | Sequence[Settings],
+        folders: RunFolder | Path | str | Sequence[RunFolder | Path | str],
+        *,
+        fabric: Fabric | None = None,
         precision: str = "32-true",
     ):
-        recipes = [recipes] if isinstance(recipes, Recipe) else list(recipes)
-        folders = [folders] if isinstance(folders, RunFolder) else list(folders)
-        check_together(recipes, [folder.path for folder in folders] if len(folders) > 1 else ())
+        settings = [settings] if isinstance(settings, Settings) else list(settings)
+        folders = [folders] if isinstance(folders, RunFolder | Path | str) else list(folders)
+        folders = [one if isinstance(one, RunFolder) else RunFolder(one) for one in folders]
+        if len(folders) != len(settings):
+            raise UserError(f"each run needs a folder of its own, but there are {len(settings)} and {len(folders)}")
+        check_together(settings, [folder.path for folder in folders] if len(folders) > 1 else ())
         paths = [folder.path.resolve() for folder in folders]
         if twice := {path for path in paths if paths.count(path) > 1}:
             raise UserError(f"{min(twice)} was given more than once: each run needs a folder of its own")
-        self.fabric, self.data, self.precision = fabric, data, precision
-        with fabric.rank_zero_first():  # where the data must be fetched, one process does it
-            self.task = build_task(recipes[0], data, fabric.device)
-        self.population = Population(recipes, self.task, precision=precision, fabric=fabric)
+        self.task, self.model, self.precision = task, model, precision
+        self.fabric = fabric or make_fabric(task.device.type)
+        self.population = Population(task, model, settings, precision=precision, fabric=self.fabric)
         self.runs = [
-            Run(recipe, folder, model, openness_in_use(model.layer, self.task.steps)[0].float())
-            for recipe, folder, model in zip(recipes, folders, self.population.models, strict=True)
+            Run(own, folder, model, _gates_of(model, task.steps))
+            for own, folder, model in zip(settings, folders, self.population.models, strict=True)
         ]
-        self.epochs = recipes[0].epochs
+        self.epochs = settings[0].epochs
         self.epoch, self.batch = 1, 0  # the next batch to train on
-        self.seconds = 0.0  # spent in the present epoch
+        self.seconds = 0.0  # spent in the current epoch
         self.saved_at, self.save_gap = -math.inf, SAVE_GAP
-        self.diverged: set[int] = set()  # members whose loss is no number any more
+        self.diverged: set[int] = set()  # members whose loss is not a finite number any more
 
     @property
     def place(self) -> Place:
         return self.epoch, self.batch
 
-    def begin(self, **where: object) -> None:
-        """Make the runs' folders and save their very start, so that from now on they can be resumed."""
+    def begin(self, recipes: Sequence[dict[str, Any] | None] = (), **where: object) -> None:
+        """Make the runs' folders and save their initial state, so that from now on they can be resumed.
+
+        `recipes`, one per run, are the names that task and model were made from: with them a later process can make
+        both again. `where` says where it runs.
+        """
         for run in self.runs:
-            if run.gates_before.max() < 1e-3:
-                steps, name = self.task.steps, self.task.name
+            if run.gates_before is not None and run.gates_before.max() < 1e-3:
+                values = " and ".join(next(layer.gate.names for layer in gated_layers(run.model) if layer.gate.names))
                 raise UserError(
-                    f"no gate opens within the {steps} steps of {name}: mu lies outside of them, or sigma is too small"
+                    f"no gate opens within the {self.task.steps} steps of {self.task.name}: look at its {values}"
                 )
         if self.fabric.is_global_zero:
             for run in self.runs:
                 run.folder.require_unused()
-            for run in self.runs:
-                run.folder.create(run.recipe, self.task, run.model, where)
+            for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
+                run.folder.create(run.settings, self.task, run.model, where, recipe)
         self._save()
 
     def resume(self) -> None:
-        """Go on where the folders' checkpoints stand; of the recipes, only the number of epochs may have changed."""
+        """Continue from the folders' checkpoints. Of the settings, only the number of epochs may have changed."""
         for run in self.runs:
             run.folder.check_artifacts(self.task)
-            before = run.folder.recipe()
+            before = run.folder.settings()
+            run.check_settings(before)
             self._load(run)
             run.check_epochs(before, done=len(run.history))
         if self.fabric.is_global_zero:
             for run in self.runs:
-                run.folder.update_recipe(run.recipe)
+                run.folder.update_settings(run.settings)
 
     def _load(self, run: Run) -> None:
         row = self.runs.index(run)
@@ -124,22 +147,26 @@ class Trainer:
         run.history = [EpochRow(**row) for row in progress["history"]]
         run.losses = [LossRow(**row) for row in progress["losses"]]
         self.population.sums[row].copy_(extra["sums"])
-        run.gates_before.copy_(extra["gates_before"])
+        if run.gates_before is not None:
+            run.gates_before.copy_(extra["gates_before"])
 
     def _optimizer_state(self, row: int) -> dict[str, Tensor]:
-        """What it remembers of one member; how long the rows are depends on the company."""
-        own = self.population.stack.own_size(row)
-        return {name: rows[row, :own] for name, rows in self.population.optimizer.state.items()}
+        """The optimiser's state of one member, without padding, which depends on the other members."""
+        found = {}
+        for name, rows in self.population.optimizer.state.items():
+            found[f"{name}.weights"], found[f"{name}.gates"] = self.population.stack.own(rows, row)
+        return found
 
     def fit(self, display: Display | None = None, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """True when the last epoch is done, False when stopped before.
 
-        A run whose loss is no number any more is left as it was last saved, the others go on, and the end says so.
+        A run whose loss is no longer a finite number stays as it was last saved. The others continue, and an error at
+        the end names it.
         """
         display = display if display is not None and self.fabric.is_global_zero else Display()
         if not self._catch_up(display, should_stop):
             return False
-        display.start([run.recipe for run in self.runs], self.task, [run.history for run in self.runs])
+        display.start([run.settings for run in self.runs], self.task, [run.history for run in self.runs])
         finished = True
         try:
             while finished and self.epoch <= self.epochs:
@@ -151,21 +178,28 @@ class Trainer:
         return finished
 
     def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
-        """A kill between two saves leaves runs at different places: those behind train on until all stand together.
+        """If the process was killed between two saves, runs are at different places: those behind train until all are
+        at the same place.
 
         False when stopped before that.
         """
         while len(places := sorted({run.resumed_at for run in self.runs})) > 1:
             behind = [run for run in self.runs if run.resumed_at == places[0]]
-            recipes, folders = [run.recipe for run in behind], [run.folder for run in behind]
-            others = Trainer(recipes, folders, self.fabric, self.data, self.precision)
+            others = Trainer(
+                self.task,
+                [self._maker(run) for run in behind],
+                [run.settings for run in behind],
+                [run.folder for run in behind],
+                fabric=self.fabric,
+                precision=self.precision,
+            )
             others.resume()
 
             def should_pause(others: Trainer = others, target: Place = places[1]) -> bool:
                 return should_stop() or others.place >= target
 
             others.fit(display, should_pause)
-            self.fabric.barrier()  # what one process has written, all read
+            self.fabric.barrier()  # all processes read what one has written
             for run in self.runs:
                 self._load(run)
             if others.place < places[1]:
@@ -173,11 +207,16 @@ class Trainer:
                 return False
         return True
 
+    def _maker(self, run: Run) -> Model:
+        """What makes this run's network again, whose values come from its checkpoint."""
+        maker = self.population.makers[self.runs.index(run)]
+        return copy.deepcopy(maker) if isinstance(maker, nn.Module) else maker
+
     def finish(self) -> None:
         """Draw the runs' pictures."""
         if self.fabric.is_global_zero:
             for run in self.runs:
-                run.folder.draw(self.task, run.model.layer, run.gates_before.numpy(), run.history)
+                run.folder.draw(self.task, run.model, run.gates_before, run.history)
 
     def _train_epoch(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         clock = saved = time.monotonic()
@@ -251,7 +290,7 @@ class Trainer:
         return float(self.population.over_processes(torch.tensor(float(stop), device=self.fabric.device), "sum")) > 0
 
     def _save(self) -> None:
-        """Save every run that is worth going on from."""
+        """Save every run that has not diverged."""
         began = time.monotonic()
         finite = self.population.stack.flat.isfinite().all(1).tolist()
         self.diverged |= {index for index, good in enumerate(finite) if not good}
@@ -268,7 +307,9 @@ class Trainer:
                 "history": [vars(row) for row in run.history],
                 "losses": [vars(row) for row in run.losses],
             }
-            extra = {"sums": sums[row], "gates_before": run.gates_before}
+            extra = {"sums": sums[row]}
+            if run.gates_before is not None:
+                extra["gates_before"] = run.gates_before
             save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
             save_values(run.folder.model, run.model)
             run.folder.write_metrics(run.history, run.losses)
@@ -277,7 +318,7 @@ class Trainer:
 
     def _report_divergence(self) -> None:
         lost = [self.runs[index] for index in sorted(self.diverged)]
-        names = ", ".join(f"{run.folder.path} (seed {run.recipe.seed})" for run in lost)
+        names = ", ".join(f"{run.folder.path} (seed {run.settings.seed})" for run in lost)
         text = f"{names}: the loss became nan or infinite, training diverged; lower lr or gate_lr, or clip harder"
         others = [run for run in self.runs if run not in lost]
         if others and self.epoch <= self.epochs:
@@ -285,3 +326,9 @@ class Trainer:
         elif others:
             text += f"; the other {len(others)} are finished"
         raise UserError(text)
+
+
+def _gates_of(model: nn.Module, steps: int) -> Tensor | None:
+    """How open the units of the first gated layer are at each step, in evaluation."""
+    layers = [layer for layer in gated_layers(model) if layer.gate.names]
+    return openness_in_use(layers[0], steps)[0].float() if layers else None

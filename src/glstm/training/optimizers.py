@@ -1,22 +1,20 @@
 """SGD, RMSProp and Adam over all values of all networks at once: torch.optim's rules on one tensor (M, P).
 
 Rates are a tensor of the same shape, so that each value of each network has its own; `count` is a 0-dim tensor, the
-number of this update from 1 on. Nothing here asks the device for a number, so a step can be captured as a CUDA graph.
+number of this update from 1 on. Nothing here waits for a value from the device, so a step can be a CUDA graph.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-from glstm.training.recipe import Recipe
 
 EPSILON = 1e-8
 
 
 class Optimizer(ABC):
-    """`state` is everything it remembers, one row a network."""
+    """`state` holds all its tensors, one row per network."""
 
     state: dict[str, Tensor]
 
@@ -55,17 +53,15 @@ class Adam(Optimizer):
         mean, square = self.state["mean"], self.state["square"]
         mean.lerp_(gradient, 1 - self.MEAN)
         square.mul_(self.SQUARE).addcmul_(gradient, gradient, value=1 - self.SQUARE)
-        # Both start at 0 and are too small at first, by these factors.
+        # Both averages start at 0 and are too small at first, by these factors.
         of_mean, of_square = (1 - decay ** count.double() for decay in (self.MEAN, self.SQUARE))
         scale = square.sqrt().div_(of_square.sqrt()).add_(EPSILON)
         values.addcmul_(rates, (mean / of_mean).div_(scale), value=-1)
 
 
-def make_optimizer(recipes: Sequence[Recipe], values: Tensor) -> Optimizer:
-    match recipes[0].optimizer:
-        case "adam":
-            return Adam(values)
-        case "rmsprop":
-            return RMSProp(values, values.new_tensor([[recipe.decay] for recipe in recipes]))
-        case _:
-            return SGD()
+# Each is made of the values it will move (M, P) and the networks' decays (M, 1).
+OPTIMIZERS: dict[str, Callable[[Tensor, Tensor], Optimizer]] = {
+    "adam": lambda values, _: Adam(values),
+    "rmsprop": RMSProp,
+    "sgd": lambda values, _: SGD(),
+}

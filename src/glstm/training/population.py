@@ -1,70 +1,79 @@
-"""Networks of one shape that train together, each by its own recipe.
+"""Networks that train together, each by its own settings.
 
-A member ends with the network it would have become alone: its weights, data, masks, rates and clipping depend on its
-recipe only. On the CPU that holds to the bit; on CUDA, where the choice of a matrix product's algorithm depends on how
-many there are, to rounding.
+A member ends with the same network as if it had trained alone: its weights, data, masks, rates and clipping depend on
+its settings only. On the CPU the bits are the same. On CUDA they are the same up to rounding, because the algorithm of
+a matrix product depends on the number of networks. (torch's own dropout is drawn for all members at once on CUDA, so it
+depends on which networks train together.)
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from glstm.data import Task
-from glstm.data.task import Stage
+from glstm import masks
+from glstm.data.task import Stage, Task
 from glstm.errors import UserError
-from glstm.training.build import build_model
+from glstm.gates import Gaussian
+from glstm.layers import gated_layers
 from glstm.training.curriculum import TemporalCurriculum
-from glstm.training.evaluate import sums_of
+from glstm.training.evaluate import TEST_BATCH, evaluating
 from glstm.training.graph import captured
-from glstm.training.optimizers import make_optimizer
-from glstm.training.recipe import Recipe, check_together
-from glstm.training.stack import Stack, mean_openness
+from glstm.training.objective import Objective, Test
+from glstm.training.optimizers import OPTIMIZERS
+from glstm.training.settings import Settings, check_together
+from glstm.training.stack import Group, Stack
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
 
+PRECISIONS = ("32-true", "64-true", "bf16-mixed")
+
+# A network, or something that makes one. It draws from torch's generator, which is set to the member's seed before.
+Model = nn.Module | Callable[[], nn.Module]
+
 
 @dataclass(frozen=True)
 class Score:
-    """What a member achieves on the test set, and how open it is there."""
+    """A member's loss and error on the test set; how open its gates are there, and the share of all updates that it
+    makes: None if it has no gates, or does not count updates."""
 
     loss: float
     error: float
-    mean_k: float
-    open_share: float
+    mean_k: float | None
+    open_share: float | None
 
 
 class Population:
     """The members' networks (`models`) and everything that changes them; a population of one is the normal case.
 
-    It lives where the task's data lies. On CUDA a step is one graph (`graph=False`: the same, kernel by kernel).
-    `fabric` brings other processes that take their share of every batch. `train(epoch)` and `test()` are all there
-    is to it; those who must be able to stop go step by step.
+    `model` is a network for one member, something that makes a fresh one (called for each member, after torch's
+    generator was set to its seed), or one of these for each. The population is on the device of the task's data. On
+    CUDA a step is one graph (`graph=False`: the same, kernel by kernel). With `fabric`, each process takes its share of
+    every batch. `train(epoch)` and `test()` are enough for most uses; a loop that must be able to stop calls single
+    steps.
     """
 
     def __init__(
         self,
-        recipes: Sequence[Recipe],
         task: Task,
+        model: Model | Sequence[Model],
+        settings: Settings | Sequence[Settings],
         *,
         precision: str = "32-true",
         graph: bool = True,
+        together: bool | None = None,
         fabric: "Fabric | None" = None,
     ):
-        check_together(recipes)
-        for recipe in recipes[:1]:
-            if recipe.task != task.name or recipe.steps not in (None, task.steps):
-                length = "" if recipe.steps is None else f" of {recipe.steps} steps"
-                raise UserError(
-                    f"the recipes are for {recipe.task}{length}, the task is {task.name} of {task.steps} steps"
-                )
-        self.recipes, self.task, self.fabric = list(recipes), task, fabric
-        self.device, common = task.device, self.recipes[0]
-        if common.segment and len(recipes) > 1 and self.device.type == "cuda":
-            raise UserError("segment is for one network at a time on CUDA: leave it out, or train one by one")
+        if precision not in PRECISIONS:
+            raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r:.50}")
+        self.settings = [settings] if isinstance(settings, Settings) else list(settings)
+        check_together(self.settings)
+        self.task, self.fabric, self.device = task, fabric, task.device
+        common = self.settings[0]
         self.rank, self.world = (fabric.global_rank, fabric.world_size) if fabric else (0, 1)
         self.batch_size = common.batch
         if self.batch_size % self.world:
@@ -73,35 +82,38 @@ class Population:
         self.dtype = torch.float64 if precision == "64-true" else torch.float32
         self.mixed = precision == "bf16-mixed"
 
-        self.models = [self._build(recipe) for recipe in self.recipes]
+        makers = [model] * len(self.settings) if isinstance(model, nn.Module) or callable(model) else list(model)
+        self.makers = makers
+        self.models: list[Any] = _make_models(makers, self.settings, self.device, self.dtype)
+        for own, setting in zip(self.models, self.settings, strict=True):
+            _check_gates(own, setting)
         self.curricula = [
-            TemporalCurriculum(model, recipe.alpha, recipe.rho) if recipe.curriculum else None
-            for recipe, model in zip(self.recipes, self.models, strict=True)
+            TemporalCurriculum(model, setting.alpha, setting.rho) if setting.curriculum else None
+            for setting, model in zip(self.settings, self.models, strict=True)
         ]
-        self.stack = Stack(self.models, [recipe.seed for recipe in self.recipes], task.steps)
+        self.stack = Stack(self.models, task.steps, together)
+        self._share_values()
+        self.objectives = [Objective(model, task, self.dtype, self.rank, self.world) for model in self.models]
+        self.tests = [Test(model, task, self.dtype) for model in self.models]
         values = self.stack.flat.detach()
-        self.optimizer = make_optimizer(self.recipes, values)
+        decays = values.new_tensor([[setting.decay] for setting in self.settings])
+        self.optimizer = OPTIMIZERS[common.optimizer](values, decays)
         self.rates = torch.zeros_like(values)
-        self.clipped = any(recipe.clip for recipe in self.recipes)
-        self.clip = values.new_tensor([[recipe.clip or torch.inf] for recipe in self.recipes])
-        # Where some gates learn and others are frozen, these have a gradient like all; it must not even be remembered.
-        frozen = [recipe.curriculum or recipe.gate_lr == 0 for recipe in self.recipes]
-        self.frozen = torch.tensor(frozen, device=self.device).unsqueeze(1) if any(frozen) and not all(frozen) else None
-        self.charged = any(recipe.budget for recipe in self.recipes)
+        self.clipped = any(setting.clip for setting in self.settings)
+        self.clip = values.new_tensor([[setting.clip or torch.inf] for setting in self.settings])
+        self.charged = any(setting.budget for setting in self.settings)
         self.budgets = values.new_zeros(len(self.models))
+        self.seeds = torch.tensor([setting.seed for setting in self.settings], device=self.device)
         self.sums = torch.zeros(len(self.models), 2, dtype=torch.float64, device=self.device)
         self.next_batch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # since the very first
-        self.batch = 0  # as `next_batch`, for the host
-        self.moved_to: int | None = None  # the epoch for which the curricula have moved
-        self.stage: Stage = ()
-        self._held: Stage | None = None
-        self.one_graph = graph and self.device.type == "cuda" and self.world == 1
+        self.epoch, self.batch = 0, 0  # the same as `next_batch` and `updates`, on the host
+        self.moved_to: int | None = None  # the epoch up to which the curricula have been applied
+        self.stages: dict[tuple[int, ...], Stage] = {}  # by the members that read them; () for all
+        # cuDNN's own layers rearrange their weights at every call, which is not allowed during a capture.
+        torchs = any(isinstance(module, nn.RNNBase) for model in self.models for module in model.modules())
+        self.one_graph = graph and self.device.type == "cuda" and self.world == 1 and not torchs
         self._graphs: dict[int, Callable[[], None]] = {}
-
-    def _build(self, recipe: Recipe):
-        torch.manual_seed(recipe.seed)
-        return build_model(recipe, self.task.inputs, self.task.outputs).to(self.device, self.dtype)
 
     def train(self, epoch: int) -> list[float]:
         """A whole epoch, counted from 1; returns each member's mean loss."""
@@ -111,12 +123,12 @@ class Population:
         return [total / self.task.train_size for total in self.sums[:, 0].tolist()]
 
     def start(self, epoch: int, batch: int = 0) -> None:
-        """Go to a batch of an epoch; at its first one the sums of losses begin anew, and curricula move on."""
-        if not 1 <= epoch <= self.recipes[0].epochs:
+        """Go to a batch of an epoch. At the first batch the sums of losses are reset, and curricula take their step."""
+        if not 1 <= epoch <= self.settings[0].epochs:
             raise UserError(
-                f"epochs count from 1 to the recipes' {self.recipes[0].epochs}, and {epoch} is none of them"
+                f"epochs count from 1 to the settings' {self.settings[0].epochs}, and {epoch} is none of them"
             )
-        self.batch = batch
+        self.epoch, self.batch = epoch, batch
         self.next_batch.fill_(batch)
         self.updates.fill_((epoch - 1) * self.batches + batch)
         if batch == 0:
@@ -124,53 +136,87 @@ class Population:
         if batch == 0 and epoch != self.moved_to:
             self._move_curricula(epoch)
             self.moved_to = epoch
-        self._fill_stage(epoch)
+        self._fill_stages(epoch)
         weights = self.stack.weights
-        for row, recipe in enumerate(self.recipes):
-            share = recipe.rate_share(epoch)
-            self.rates[row, :weights] = share * recipe.lr
-            self.rates[row, weights:] = 0.0 if recipe.curriculum else share * recipe.gate_lr
-        self.budgets.copy_(self.budgets.new_tensor([recipe.budget_in(epoch) for recipe in self.recipes]))
+        for row, setting in enumerate(self.settings):
+            share = setting.rate_share(epoch)
+            self.rates[row, :weights] = share * setting.lr
+            self.rates[row, weights:] = 0.0 if setting.curriculum else share * setting.gate_lr
+        self.budgets.copy_(self.budgets.new_tensor([setting.budget_in(epoch) for setting in self.settings]))
+        for model in self.models:
+            if not model.training:  # else its parts keep the modes they were given
+                model.train()
 
     def _move_curricula(self, epoch: int) -> None:
-        for recipe, curriculum in zip(self.recipes, self.curricula, strict=True):
+        for setting, curriculum in zip(self.settings, self.curricula, strict=True):
             if curriculum is None:
                 continue
-            if epoch > recipe.epochs - recipe.open_epochs:
-                curriculum.open(recipe.open_sigma)
+            if epoch > setting.epochs - setting.open_epochs:
+                curriculum.open(setting.open_sigma)
             elif epoch > 1:
                 curriculum.step()
 
-    def _fill_stage(self, epoch: int) -> None:
-        """The epoch's data, into the tensors that held the last one's: graphs read them where they are.
+    def _fill_stages(self, epoch: int) -> None:
+        """The epoch's data, written into the tensors of the epoch before, because graphs read from fixed addresses.
 
         For the adding task that is a whole epoch of sequences for each seed: 80 MB at 5000 of 2000 steps.
         """
-        seeds = [recipe.seed for recipe in self.recipes]
-        seeds = seeds[:1] if len(set(seeds)) == 1 else seeds  # one stage where all read the same
-        for row, seed in enumerate(seeds):
-            fresh = self.task.stage(seed, epoch)
-            if self._held is None:
-                self._held = tuple(part.new_empty(len(seeds), *part.shape) for part in fresh)
-            for held, part in zip(self._held, fresh, strict=True):
-                held[row].copy_(part)
-        assert self._held is not None
-        self.stage = self._held if len(seeds) > 1 else tuple(held[0] for held in self._held)
+        if len({setting.seed for setting in self.settings}) == 1:  # all read the same
+            self._hold((), [self.task.stage(self.settings[0].seed, epoch)])
+            return
+        for group in self.stack.groups:
+            fresh = [self.task.stage(self.settings[row].seed, epoch) for row in group.rows]
+            self._hold(tuple(group.rows), fresh)
+
+    def _hold(self, rows: tuple[int, ...], fresh: list[Stage]) -> None:
+        """Keep stages under their members' numbers, stacked where there are several."""
+        if rows not in self.stages:
+            self.stages[rows] = tuple(part.new_empty(len(fresh), *part.shape) for part in fresh[0])
+            for number, row in enumerate(rows if len(rows) > 1 else ()):  # in case their group is split
+                self.stages[(row,)] = tuple(held[number : number + 1] for held in self.stages[rows])
+        for number, stage in enumerate(fresh):
+            for held, part in zip(self.stages[rows], stage, strict=True):
+                held[number].copy_(part)
 
     def step(self) -> None:
         """One update of every member, on the next batch."""
         first = self.batch * self.batch_size
         size = min(self.batch_size, self.task.train_size - first)
-        if not self.one_graph:
-            self._update(slice(first, first + size))
-        else:
-            if size not in self._graphs:  # the last batch of an epoch may be smaller
-                self._graphs[size] = captured(lambda: self._update(self._next(size)), self._changing())
+        if self.one_graph and size not in self._graphs:  # the last batch of an epoch may be smaller
+            self._graphs[size] = self._graph(size)
+        if self.device.type != "cpu":  # now: to make a graph draws from the generator, too
+            self._seed_torch(self.settings[0].seed)
+        if self.one_graph:
             self._graphs[size]()
+        else:
+            self._update(slice(first, first + size))
         self.batch += 1
 
+    def _graph(self, size: int) -> Callable[[], None]:
+        """A step on batches of this size as one graph; for networks that cannot be captured, kernel by kernel."""
+        step = partial(self._step_by_number, size)
+        try:
+            return captured(step, self._changing())
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # such as a network that asks the device for a number; its own mistakes it makes again
+            self.one_graph = False
+            return step
+
+    def _step_by_number(self, size: int) -> None:
+        self._update(self._next(size))
+
+    def _seed_torch(self, seed: int) -> None:
+        """Torch's generator, which dropout draws from, as a function of (seed, step): a resumed run draws the same."""
+        step = (self.epoch - 1) * self.batches + self.batch
+        step_seed = masks.seed_of_step(seed, step)
+        if self.device.type == "cuda":
+            torch.cuda.default_generators[self.device.index or torch.cuda.current_device()].manual_seed(step_seed)
+        else:
+            torch.default_generator.manual_seed(step_seed)
+
     def wait(self) -> None:
-        """Until the device has done what it was told: a clock read before that tells nothing."""
+        """Wait until the device has finished: times measured before that mean nothing."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -180,77 +226,131 @@ class Population:
 
     def _changing(self) -> list[Tensor]:
         """Everything that an update changes."""
-        return [self.stack.flat, *self.optimizer.state.values(), self.sums, self.next_batch, self.updates]
+        buffers = [buffer for model in self.models for buffer in model.buffers()]
+        return [self.stack.flat, *self.optimizer.state.values(), self.sums, self.next_batch, self.updates, *buffers]
 
     def _update(self, wanted: slice | Tensor) -> None:
-        x, y = self.task.cut(self.stage, wanted)
-        size = y.shape[-1]
-        x, y = x[..., self.rank :: self.world, :].to(self.dtype), y[..., self.rank :: self.world]
-        losses, charges = [], []
-        for (group, values), own_x, own_y in zip(self.stack, self.stack.own(x, 3), self.stack.own(y, 1), strict=True):
+        size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
+        keyed = any(objective.keyed for objective in self.objectives)
+        keys = masks.keys(self.seeds, self.updates) if keyed else self.seeds  # not read then
+
+        def run(group: Group, rows: Tensor) -> Tensor:
+            if self.device.type == "cpu":
+                self._seed_torch(self.settings[group.rows[0]].seed)
             with self._autocast():
-                tables = group.tables(values, training=True)
-                prediction = group.predict(values, tables, own_x, self.updates)
-            losses.append(self.task.losses(prediction.to(self.dtype), own_y).sum(-1))
-            if self.charged:
-                charges.append(mean_openness(tables))
-        loss = _members(losses) * (self.world / size)  # gradients are averaged over processes: this is the batch's mean
-        objective = loss + self.budgets * _members(charges) if self.charged else loss
+                return group.call(self.objectives[group.rows[0]], rows, *self._arguments(group, keys, wanted))
+
+        each = self.stack.in_order(self.stack.each(run))  # (M, 2): loss, and what the gates' openness is
+        loss = each[:, 0] * (self.world / size)  # gradients are averaged over processes: this is the batch's mean
+        objective = loss + self.budgets * each[:, 1] if self.charged else loss
         (gradient,) = torch.autograd.grad(objective.sum(), self.stack.flat)
         with torch.no_grad():
             self._apply(gradient)
             self.sums += (loss.double() * size).unsqueeze(1)
             self.next_batch += 1
 
+    def _arguments(self, group: Group, keys: Tensor, wanted: slice | Tensor) -> tuple[tuple, tuple]:
+        """Arguments of the objective: those of each member of the group, and those that are the same for all."""
+        own = torch.stack([keys[row] for row in group.rows]) if group.several else keys[group.rows[0]]
+        if () in self.stages:
+            return (own,), (tuple(part[0] for part in self.stages[()]), wanted, self.charged)
+        stage = self.stages[tuple(group.rows)]
+        return (own, stage if group.several else tuple(part[0] for part in stage)), (wanted, self.charged)
+
     def _apply(self, gradient: Tensor) -> None:
         gradient = self.over_processes(gradient, "mean")
-        if self.frozen is not None:
-            gradient[:, self.stack.weights :].masked_fill_(self.frozen, 0)
         if self.clipped:
             weights = gradient[:, : self.stack.weights]
-            weights *= (self.clip / (_norms(weights) + 1e-6)).clamp(max=1.0)  # torch's clip_grad_norm_, row by row
+            weights *= (self.clip / (self._norms(weights) + 1e-6)).clamp(max=1.0)  # torch's clip_grad_norm_, row by row
         self.updates += 1
         self.optimizer.step(self.stack.flat, gradient, self.rates, self.updates)
 
+    def _norms(self, weights: Tensor) -> Tensor:
+        """Each member's norm (M, 1). On the CPU one by one and without padding, so that it is the same as alone."""
+        if weights.device.type != "cpu":
+            return weights.norm(dim=1, keepdim=True)
+        sizes = [layout.weights for layout in self.stack.layouts]
+        return torch.stack([row[:size].norm() for row, size in zip(weights, sizes, strict=True)]).unsqueeze(1)
+
     def over_processes(self, value: Tensor, how: str) -> Tensor:
-        """The sum or mean of what all processes have; of one process, what it has."""
+        """The sum or mean over all processes; with one process, its own value."""
         if self.fabric is None or self.world == 1:
             return value
         return cast(Tensor, self.fabric.all_reduce(value.clone(), reduce_op=how))
 
+    @torch.no_grad()
+    def _share_values(self) -> None:
+        """All processes begin with, and test, what the first one has: buffers, too, such as running statistics."""
+        if self.fabric is None or self.world == 1:
+            return
+        for tensor in (self.stack.flat, *(buffer for model in self.models for buffer in model.buffers())):
+            tensor.copy_(cast(Tensor, self.fabric.broadcast(tensor.detach())))
+
     def _autocast(self):
-        # Every weight is cast once a step, so there is nothing to keep; and kept casts do not go with graphs.
+        # Every weight is cast once per step, so a cache of casts brings nothing; and it does not work with graphs.
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed, cache_enabled=False)
 
     @torch.no_grad()
     def test(self) -> list[Score]:
         """Every member on the whole test set."""
-        groups = [(group, values, group.tables(values, training=False)) for group, values in self.stack]
+        self._share_values()
+        sums, shares, sizes = torch.zeros((), device=self.device), [], []
+        with evaluating(*self.models):
+            for x, y in self.task.batches("test", TEST_BATCH):
+                x, y = x[:, self.rank :: self.world], y[self.rank :: self.world]
 
-        def predict(x: Tensor) -> Tensor:
-            with self._autocast():
-                parts = [group.predict(values, tables, x.to(self.dtype)) for group, values, tables in groups]
-            return parts[0].to(self.dtype) if len(parts) == 1 else torch.stack(parts).to(self.dtype)
+                def run(group: Group, rows: Tensor, batch: tuple[Tensor, Tensor] = (x, y)) -> Tensor:
+                    with self._autocast():
+                        return group.call(self.tests[group.rows[0]], rows, (), batch)
 
-        losses, errors = sums_of(predict, self.task, rank=self.rank, world=self.world)
-        sums = self.over_processes(torch.stack((losses, errors)).view(2, -1), "sum")
-        k = torch.cat([torch.stack(list(tables.values()), -3).flatten() for _, _, tables in groups])
-        found = torch.cat((sums / self.task.test_size, _openness(k.view(len(self.models), -1))))
-        return [Score(*figures) for figures in found.T.tolist()]
-
-
-def _members(parts: list[Tensor]) -> Tensor:
-    """One number for each member (M,), from what each group found."""
-    return parts[0].view(-1) if len(parts) == 1 else torch.stack(parts)
-
-
-def _openness(rows: Tensor) -> Tensor:
-    """Each row's mean, and its share above 0: (2, M). Row by row: many at once are not added up in the same order."""
-    return torch.stack([torch.stack((row.double().mean(), row.gt(0).double().mean())) for row in rows], 1)
+                found = self.stack.in_order(self.stack.each(run))  # (M, 4): loss, error, mean k, share of updates
+                sums = sums + found[:, :2]
+                shares.append(found[:, 2:])
+                sizes.append(len(y))
+        sums = self.over_processes(sums, "sum") / self.task.test_size
+        figures = torch.cat((sums, _mean(torch.stack(shares), sizes)), 1)
+        return [Score(loss, error, _or_none(k), _or_none(share)) for loss, error, k, share in figures.tolist()]
 
 
-def _norms(rows: Tensor) -> Tensor:
-    """Each row's norm (M, 1); on the CPU row by row, too, to be what it is alone."""
-    if rows.device.type == "cpu":
-        return torch.stack([row.norm() for row in rows]).unsqueeze(1)
-    return rows.norm(dim=1, keepdim=True)
+def _mean(values: Tensor, sizes: list[int]) -> Tensor:
+    """The mean over batches of these sizes; exact if all batches have the same value, as they do with shared times."""
+    if torch.equal(values, values[:1].expand_as(values)):
+        return values[0]
+    weights = values.new_tensor(sizes).view(-1, 1, 1)
+    return (weights * values).sum(0) / weights.sum()
+
+
+def _or_none(value: float) -> float | None:
+    return None if value != value else value
+
+
+def _make_models(
+    makers: Sequence[Model], settings: Sequence[Settings], device: torch.device, dtype: torch.dtype
+) -> list[nn.Module]:
+    if len(makers) != len(settings):
+        raise UserError(f"each network needs settings of its own, but there are {len(makers)} and {len(settings)}")
+    found: list[nn.Module] = []
+    taken: set[int] = set()
+    for maker, setting in zip(makers, settings, strict=True):
+        if not isinstance(maker, nn.Module):
+            torch.manual_seed(setting.seed)
+        model = maker if isinstance(maker, nn.Module) else maker()
+        if not isinstance(model, nn.Module) or not any(True for _ in model.parameters()):
+            raise UserError(f"a model to train is a torch module with parameters, not {type(model).__name__}")
+        if any(id(part) in taken for part in (*model.parameters(), *model.buffers())):
+            raise UserError("two members cannot share a network or a part of one: give a function that makes new ones")
+        found.append(model.to(device, dtype))
+        taken |= {id(part) for part in (*found[-1].parameters(), *found[-1].buffers())}
+    return found
+
+
+def _check_gates(model: nn.Module, settings: Settings) -> None:
+    """Settings that are about gates need a network with gates."""
+    layers = gated_layers(model)
+    if settings.curriculum and not any(isinstance(layer.gate, Gaussian) for layer in layers):
+        raise UserError("a temporal curriculum widens Gaussian gates, and this network has none")
+    if settings.budget and not any(layer.gate.names for layer in layers):
+        raise UserError("a budget charges for openness, and this network has no gates that could close")
+    if not settings.trains_gates:
+        for layer in layers:
+            layer.freeze_gate()

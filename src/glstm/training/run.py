@@ -1,6 +1,6 @@
-"""A run folder: what was asked, what came out, and enough to go on.
+"""A run folder: the settings, the results, and what is needed to resume the run.
 
-config.json             the recipe, and where it ran
+config.json             settings, the names task and model were made from, the model's description, where it ran
 metrics.csv, losses.csv a row an epoch, and about ten an epoch
 model.safetensors       the network; with config.json it is a model folder
 checkpoint.safetensors  the state of training
@@ -9,50 +9,62 @@ learning_curve.png, gates.png
 
 import csv
 import io
-import json
 import platform
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor, nn
 
 import glstm
 from glstm import plots
-from glstm.data import Task
+from glstm.data.task import Task
+from glstm.describe import describe
 from glstm.errors import UserError
-from glstm.gated import GatedLSTM
-from glstm.models import SequenceModel
-from glstm.pretrained import describe, load_values
+from glstm.layers import gated_layers
+from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, read_config, read_json
 from glstm.storage import write_atomically, write_json
-from glstm.training.build import build_model
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
-from glstm.training.recipe import Recipe
+from glstm.training.settings import Settings
 
-FORMAT = 1
+LABELS = {"GLSTM": "g-LSTM"}  # a cell's label in pictures, if it is not the name of its class
 
 
 class RunFolder:
     def __init__(self, path: Path | str):
         self.path = Path(path)
-        self.config = self.path / "config.json"
+        self.config = self.path / CONFIG
         self.checkpoint = self.path / "checkpoint.safetensors"
-        self.model = self.path / "model.safetensors"
+        self.model = self.path / WEIGHTS
 
-    def create(self, recipe: Recipe, task: Task, model: SequenceModel, where: dict[str, object]) -> None:
-        """Start a new run here; a folder that holds one already is left alone."""
+    def create(
+        self,
+        settings: Settings,
+        task: Task,
+        model: nn.Module,
+        where: dict[str, object],
+        recipe: dict[str, Any] | None = None,
+    ) -> None:
+        """Start a new run here. A folder that holds a run already is an error, and is not changed."""
         self.require_unused()
         for name, value in task.artifacts().items():
             write_json(self.path / name, value)
         software = {"glstm": glstm.__version__, "torch": torch.__version__, "python": platform.python_version()}
-        shape = {"steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
-        config = {"format": FORMAT, "recipe": recipe.as_dict(), "shape": shape, "where": where, "software": software}
-        write_json(self.config, {**config, "model": describe(model)})
+        shape = {"name": task.name, "steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
+        config: dict[str, Any] = {
+            "format": FORMAT, "settings": settings.settings_as_dict(), "recipe": recipe, "task": shape, "where": where,
+            "software": software,
+        }  # fmt: skip
+        try:
+            config["model"] = describe(model)
+        except UserError as error:  # it can be trained and resumed anyway, by code that has the model
+            config |= {"model": None, "model_cannot_be_described": str(error)}
+        write_json(self.config, config)
 
     def require_unused(self) -> None:
-        """Nothing may be here, nor in a folder below or above: a folder holds one run, or the folders of several."""
+        """No run may be in this folder, nor in one inside or around it: a folder holds one run, or folders of runs."""
         above = RunFolder(self.path.parent)
         holder = self if self.config.exists() or _inside(self.path) else above if above.config.exists() else None
         if holder:
@@ -60,39 +72,45 @@ class RunFolder:
                 f"{holder.path} already holds a run: go on with it by --resume {holder.path}, or choose another --out"
             )
 
-    def update_recipe(self, recipe: Recipe) -> None:
-        write_json(self.config, {**self._read_config(), "recipe": recipe.as_dict()})
+    def update_settings(self, settings: Settings) -> None:
+        write_json(self.config, {**self._read_config(), "settings": settings.settings_as_dict()})
 
-    def recipe(self) -> Recipe:
-        return Recipe.from_dict(self._read_config()["recipe"])
+    def settings(self) -> Settings:
+        return Settings.from_dict(self._read_config()["settings"])
+
+    def recipe(self) -> dict[str, Any]:
+        """The names that task and model were made from."""
+        recipe = self._read_config().get("recipe")
+        if not isinstance(recipe, dict):
+            raise UserError(
+                f"{self.path} was begun from Python with a task and a model that no recipe names: go on with it there, "
+                "by Trainer(...).resume()"
+            )
+        return recipe
 
     def steps(self) -> int:
-        """How long its sequences are."""
-        return self._read_config()["shape"]["steps"]
+        """The length of its sequences."""
+        return self._read_config()["task"]["steps"]
 
     def where(self) -> dict[str, Any]:
         """Device, devices, nodes, precision, matmul and data folder of the run."""
         return self._read_config()["where"]
 
     def data(self) -> Path | None:
-        """The data folder the run used, if it is still there."""
+        """The data folder that the run used, if it still exists."""
         folder = self.where().get("data")
         return Path(folder) if folder and Path(folder).is_dir() else None
 
     def check_artifacts(self, task: Task) -> None:
-        """A permutation, say, must still be the one this run was trained on."""
+        """The task's artifacts, such as a permutation, must be the same as when this run was trained."""
         for name, value in task.artifacts().items():
-            if _read_json(self.path / name) != value:
+            if read_json(self.path / name) != value:
                 raise UserError(f"{self.path / name} differs from what this version of glstm would use")
 
-    def load_model(self) -> SequenceModel:
+    def load_model(self) -> nn.Module:
         """The trained network, in evaluation mode."""
-        config = self._read_config()
-        model = build_model(self.recipe(), config["shape"]["inputs"], config["shape"]["outputs"])
-        if self.where().get("precision") == "64-true":
-            model = model.double()
-        load_values(self.model, model)
-        return model.eval()
+        self._read_config()
+        return load_model(self.path)
 
     def write_metrics(self, history: list[EpochRow], losses: list[LossRow]) -> None:
         for name, kind, rows in (("metrics.csv", EpochRow, history), ("losses.csv", LossRow, losses)):
@@ -102,29 +120,40 @@ class RunFolder:
             writer.writerows(map(vars, rows))
             write_atomically(self.path / name, text.getvalue().encode())
 
-    def draw(self, task: Task, layer: GatedLSTM, gates_before: np.ndarray, history: list[EpochRow]) -> None:
-        """The run's two pictures."""
+    def draw(self, task: Task, model: nn.Module, gates_before: Tensor | None, history: list[EpochRow]) -> None:
+        """The run's pictures: its learning curve and, if it has gates, the gates before and after training."""
         if history:
-            name = {"glstm": "g-LSTM", "plstm": "PLSTM", "lstm": "LSTM"}[self.recipe().cell]
-            curve = plots.Curve(name, [row.epoch for row in history], [row.test_error for row in history])
+            kind = type(getattr(model, "layer", model)).__name__
+            errors = [row.test_error for row in history]
+            curve = plots.Curve(LABELS.get(kind, kind), [row.epoch for row in history], errors)
             picture = plots.learning_curve(curve, metric=task.metric, percent=task.as_percent)
             plots.save(picture, self.path / "learning_curve.png")
-        if layer.gate.names:
-            after = openness_in_use(layer, task.steps)[0].float().numpy()
-            plots.save(plots.gates(gates_before, after), self.path / "gates.png")
+        if gates_before is not None:
+            layer = next(layer for layer in gated_layers(model) if layer.gate.names)
+            after = openness_in_use(layer, task.steps)[0].float()
+            plots.save(plots.gates(gates_before.numpy(), after.numpy()), self.path / "gates.png")
 
-    def _read_config(self) -> dict:
-        config = _read_json(self.config)
-        if not isinstance(config, dict) or config.get("format") != FORMAT:
-            raise UserError(f"{self.config} is not the config.json of a run of this version (format {FORMAT})")
-        if "recipe" not in config and "model" in config:
+    def _read_config(self) -> dict[str, Any]:
+        if not self.config.exists():
+            self._say_what_is_here()
+        config = read_config(self.path)
+        if "settings" not in config and "model" in config:
             raise UserError(
                 f"{self.path} is a model folder without a task: this needs a run's, as glstm train makes it"
             )
-        for name in ("recipe", "shape", "where"):
+        for name in ("settings", "task", "where"):
             if not isinstance(config.get(name), dict):
                 raise UserError(f"{self.config} is not whole: it has no {name}")
         return config
+
+    def _say_what_is_here(self) -> None:
+        if not self.path.is_dir():
+            what = "a file" if self.path.exists() else "not there"
+            raise UserError(f"{self.path} is {what}; a run is a folder that glstm train made")
+        if inside := _inside(self.path):
+            names = ", ".join(folder.path.name for folder in inside)
+            raise UserError(f"{self.path} holds the folders of several runs: say which, {names}")
+        raise UserError(f"{self.path} is not a run folder: there is no {CONFIG} in it")
 
 
 def runs_in(path: Path) -> list[RunFolder]:
@@ -134,25 +163,10 @@ def runs_in(path: Path) -> list[RunFolder]:
             f"{path} is {'a file' if path.exists() else 'not there'}; a run is a folder that glstm train made"
         )
     if not (path / "config.json").exists() and (inside := _inside(path)):
-        return sorted(inside, key=lambda folder: folder.recipe().seed)
+        return sorted(inside, key=lambda folder: folder.settings().seed)
     return [RunFolder(path)]
 
 
 def _inside(path: Path) -> list[RunFolder]:
     folders = sorted(path.iterdir()) if path.is_dir() else []
     return [RunFolder(folder) for folder in folders if (folder / "config.json").exists()]
-
-
-def _read_json(path: Path):
-    try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        if not path.parent.is_dir():
-            what = "a file" if path.parent.exists() else "not there"
-            raise UserError(f"{path.parent} is {what}; a run is a folder that glstm train made") from None
-        if inside := _inside(path.parent):
-            names = ", ".join(folder.path.name for folder in inside)
-            raise UserError(f"{path.parent} holds the folders of several runs: say which, {names}") from None
-        raise UserError(f"{path.parent} is not a run folder: there is no {path.name} in it") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None

@@ -1,195 +1,295 @@
-"""Networks of one architecture as one: every value of every network in a single tensor (M, P).
+"""Networks that train together: every value of every network in a single tensor (M, P).
 
 The gradient comes back in one piece, and an optimiser moves all networks at once. The networks themselves stay: their
-parameters are views of their row. They run in groups. On CUDA one group holds all, side by side along a leading model
-axis M. Elsewhere each network is a group of its own, without that axis: so it computes, to the bit, what it does alone.
+parameters are views of their row. They are called in groups. On CUDA a group holds networks that are alike but for
+their values and gates: `torch.vmap` calls them as one, and a gated layer's operator then runs them side by side.
+Elsewhere, and where vmap cannot go through a network, each is a group of its own: so it computes, to the bit, what it
+does alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.func import functional_call
 
-from glstm.layers import gate_parameters, weight_parameters
-from glstm.models import DropConnect, SequenceModel
-from glstm.passes import run_layers, side_by_side, table
+from glstm.gated import GatedLSTM
+from glstm.gates import Gate
+from glstm.layers import GLSTM, LSTM, PLSTM, gate_parameters, gated_layers, weight_parameters
+from glstm.models import SequenceModel
 from glstm.times import count_up
-from glstm.training import masks
 
-Values = dict[str, Tensor]  # weights by name, with the model axis; and the gates' values
-Tables = dict[str, Tensor]  # k (M, T, H) by the suffix of a layer and direction
-GATES = "gates"  # among the values: those of all gates (M, G)
+Values = dict[str, Tensor]  # parameters and buffers by name; of several networks with a leading axis
 
-ALIGNED = 16  # numbers; a row begins where a vector may, whichever row it is: matrix products round by where they begin
+ALIGNED = 16  # numbers: every row begins at a multiple of this, because matrix products round depending on alignment
+OWN_TO_TORCH = frozenset(vars(nn.Module())) - {"training"}  # attributes that every module has
 
 
 class Stack:
-    """`flat` (M, P): a network's weights, `weights` of them, its gates' values, and zeros up to a whole vector.
+    """`flat` (M, P): each network's weights, padded with zeros to `weights` numbers, then its gates' values, padded."""
 
-    Networks may differ in their gates, and in how many values these have; `own_size(row)` is what a network fills.
-    """
-
-    def __init__(self, models: Sequence[SequenceModel], seeds: Sequence[int], steps: int, together: bool | None = None):
-        self.shapes = _shapes(models[0], weight_parameters(models[0]))
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        self.weights = sum(sizes)
-        self.gate_sizes = [sum(shape.numel() for shape in _gate_shapes(model).values()) for model in models]
-        gates = max(self.gate_sizes)
-        self.sizes = [*sizes, gates + -(self.weights + gates) % ALIGNED]
+    def __init__(self, models: Sequence[nn.Module], steps: int, together: bool | None = None):
+        self.models, self.steps = list(models), steps
+        self.layouts = [Layout(model) for model in models]
+        self.weights = max(layout.weights for layout in self.layouts)
+        gates = max(layout.gates for layout in self.layouts)
+        size = self.weights + gates
         device = next(models[0].parameters()).device
-        if len(models) == 1 or (device.type == "cuda" if together is None else together):
-            self.groups = [Group(models, seeds, steps)]
-        else:
-            self.groups = [Group([model], [seed], steps) for model, seed in zip(models, seeds, strict=True)]
-        self._gather(models)
+        self.flat = next(models[0].parameters()).new_zeros(len(models), size + -size % ALIGNED, device=device)
+        for row, model, layout in zip(self.flat, models, self.layouts, strict=True):
+            layout.move_in(model, row, self.weights)
+        self.flat.requires_grad_()
+        side_by_side = device.type == "cuda" if together is None else together
+        alike: dict[Any, list[int]] = {}
+        for row, model in enumerate(models):
+            alike.setdefault(structure(model) if side_by_side else row, []).append(row)
+        self.groups = [self._group(rows) for rows in alike.values()]
+
+    def _group(self, rows: list[int]) -> "Group":
+        layouts = [self.layouts[row] for row in rows]
+        return Group([self.models[row] for row in rows], rows, layouts, self.weights, self.steps)
+
+    def own(self, rows: Tensor, row: int) -> list[Tensor]:
+        """One network's part of a tensor like `flat`, without padding: weights, and gates."""
+        layout = self.layouts[row]
+        return [rows[row, : layout.weights], rows[row, self.weights : self.weights + layout.gates]]
+
+    def each(self, run: Callable[["Group", Tensor], Any]) -> list[tuple["Group", Any]]:
+        """`run` of every group with its rows (m, P), or (P,) of one network, as they are now, differentiable.
+
+        A group that vmap cannot call is split into single networks, permanently.
+        """
+        rows = self.flat.unbind()
+        found: list[tuple[Group, Any]] = []
+        for group in self.groups:
+            before, mode = group.buffers_now(), group.models[0].training
+            try:
+                found.append((group, run(group, self._rows(group, rows))))
+                group.works_in.add(mode)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
+                if not group.several or mode in group.works_in:
+                    raise
+                group.set_buffers(before)
+                singles = [self._group([row]) for row in group.rows]
+                found += [(one, run(one, rows[one.rows[0]])) for one in singles]
+        self.groups = [group for group, _ in found]
+        return found
+
+    def _rows(self, group: "Group", rows: tuple[Tensor, ...]) -> Tensor:
+        if not group.several:
+            return rows[group.rows[0]]
+        return self.flat if len(group.rows) == len(rows) else torch.stack([rows[row] for row in group.rows])
+
+    def in_order(self, parts: list[tuple["Group", Tensor]]) -> Tensor:
+        """The groups' results, one for each network, in the order of the networks."""
+        if len(parts) == 1:
+            return parts[0][1] if parts[0][0].several else parts[0][1].unsqueeze(0)
+        each: dict[int, Tensor] = {}
+        for group, found in parts:
+            each |= zip(group.rows, found if group.several else [found])
+        return torch.stack([each[row] for row in range(len(each))])
+
+
+class Layout:
+    """The positions of a network's values in its row."""
+
+    def __init__(self, model: nn.Module):
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        gates = list(gate_parameters(model))
+        self.shapes = {names[id(parameter)]: parameter.shape for parameter in (*weight_parameters(model), *gates)}
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        self.gates = sum(gate.numel() for gate in gates)
+        self.weights = sum(sizes) - self.gates
+        self.of_weights, self.of_gates = sizes[: len(sizes) - len(gates)], sizes[len(sizes) - len(gates) :]
+        self.frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+    def parts(self, rows: Tensor, gates_at: int) -> Values:
+        """Views of rows (..., P), by name, flat."""
+        sizes = [*self.of_weights, gates_at - self.weights, *self.of_gates, rows.shape[-1] - gates_at - self.gates]
+        parts = list(rows.split(sizes, -1))
+        del parts[len(self.of_weights)], parts[-1]
+        return dict(zip(self.shapes, parts, strict=True))
+
+    def values(self, rows: Tensor, gates_at: int, *, weights: bool = True, gates: bool = True) -> Values:
+        """Weights, gates' values, or both, from rows (m, P), or (P,) of one; those that nobody trains are constants."""
+        found = list(self.parts(rows, gates_at).items())
+        count = len(self.of_weights)
+        found = (found[:count] if weights else []) + (found[count:] if gates else [])
+        views = {name: part.view(*rows.shape[:-1], *self.shapes[name]) for name, part in found}
+        return {name: view.detach() if name in self.frozen else view for name, view in views.items()}
 
     @torch.no_grad()
-    def _gather(self, models: Sequence[SequenceModel]) -> None:
-        self.flat = next(models[0].parameters()).new_zeros(len(models), sum(self.sizes))
-        for row, model in zip(self.flat, models, strict=True):
-            own, shapes = dict(model.named_parameters()), self.shapes | _gate_shapes(model)
-            for (name, shape), part in zip(shapes.items(), row.split(_filling(shapes, len(row)))):
-                part.copy_(own[name].flatten())
-                own[name].data = part.view(shape)
-        self.flat.requires_grad_()
-
-    def own_size(self, row: int) -> int:
-        return self.weights + self.gate_sizes[row]
-
-    def __iter__(self) -> Iterator[tuple["Group", Values]]:
-        """Each group with its parameters as they are now, differentiable."""
-        rows = [self.flat] if len(self.groups) == 1 else self.flat.unbind()
-        for group, row in zip(self.groups, rows, strict=True):
-            *parts, gates = row.view(*group.axis, -1).split(self.sizes, -1)
-            values = {name: part.view(*group.axis, *shape) for (name, shape), part in zip(self.shapes.items(), parts)}
-            yield group, values | {GATES: gates}
-
-    def own(self, data: Tensor, axes: int) -> list[Tensor]:
-        """What each group reads of a batch's tensor: it has `axes` axes, and one more where networks read their own."""
-        shared = data.dim() == axes
-        return [data] * len(self.groups) if shared or len(self.groups) == 1 else list(data)
-
-
-class Gates:
-    """The gates of networks with the same kind of gate; `rows` are theirs among the group's."""
-
-    def __init__(self, models: Sequence[SequenceModel], rows: Sequence[int]):
-        own = [models[row] for row in rows]
-        self.rows, self.layer, self.shapes = rows, own[0].layer, _gate_shapes(own[0])
-        self.frozen = not any(gate.requires_grad for model in own for gate in gate_parameters(model))
-        self.threshold = _common_threshold([model.layer.threshold for model in own], next(own[0].parameters()))
-
-    def table(self, suffix: str, values: Tensor, w_hh: Tensor, times: Tensor, training: bool) -> Tensor:
-        """k of one layer and direction, from the values of all their gates (M, G), or (G,) of one network; of w_hh only
-        the shape matters."""
-        parts = values.split(_filling(self.shapes, values.shape[-1]), -1)
-        own = dict(zip(self.shapes, parts))
-        unit = {name: own[f"layer.{name}{suffix}"] for name in self.layer.gate.names}
-        if self.frozen:  # gates that nobody trains are constants
-            unit = {name: value.detach() for name, value in unit.items()}
-        if values.dim() == 2:
-            unit = {name: value.unsqueeze(-2) for name, value in unit.items()}  # (M, 1, H) meets times (T, 1)
-        return table(self.layer.gate, times, unit, self.threshold, training, w_hh)
+    def move_in(self, model: nn.Module, row: Tensor, gates_at: int) -> None:
+        """Copy the model's values into the row, and make the model's parameters views of it."""
+        own = dict(model.named_parameters())
+        for name, part in self.parts(row, gates_at).items():
+            part.copy_(own[name].flatten())
+            own[name].data = part.view(self.shapes[name])
 
 
 class Group:
-    """Networks that run side by side: how, and with what besides their values."""
+    """Networks that are called together: one, or several that are alike but for their values and, maybe, their gates.
 
-    def __init__(self, models: Sequence[SequenceModel], seeds: Sequence[int], steps: int):
-        self.layer, self.head = models[0].layer, _parts_of(models[0].head)
-        self.axis = (len(models),) if len(models) > 1 else ()
-        device = next(models[0].parameters()).device
-        self.times = count_up(steps, device)
-        kinds: dict[type, list[int]] = {}
-        for row, model in enumerate(models):
-            kinds.setdefault(type(model.layer.gate), []).append(row)
-        self.gates = [Gates(models, rows) for rows in kinds.values()]
-        self.seeds = torch.tensor(seeds, device=device).view(self.axis)
-        # No two weights of a network share a number, whichever layer they are in.
-        dropped = {name: part.weight.numel() for name, part in self.head.items() if isinstance(part, DropConnect)}
-        numbers = masks.number_elements(sum(dropped.values()), device).split(list(dropped.values()))
-        self.numbers = dict(zip(dropped, numbers, strict=True))
+    Where gates differ, tables of openness are made first, for each kind of gate by itself, and the call is given them.
+    """
 
-    def tables(self, values: Values, training: bool) -> Tables:
-        """How open each unit is, in training or in use."""
-        found = {}
-        for _, suffix in self.layer.places():
-            w_hh, gates = values[f"layer.weight_hh{suffix}"], values[GATES]
-            if len(self.gates) == 1:
-                found[suffix] = self.gates[0].table(suffix, gates, w_hh, self.times, training)
-                continue
-            each: dict[int, Tensor] = {}
-            for one in self.gates:
-                own, shape = torch.stack([gates[row] for row in one.rows]), w_hh[: len(one.rows)]
-                each |= zip(one.rows, one.table(suffix, own, shape, self.times, training))
-            found[suffix] = torch.stack([each[row] for row in range(len(each))])
-        return found
+    def __init__(
+        self, models: Sequence[nn.Module], rows: list[int], layouts: Sequence["Layout"], gates_at: int, steps: int
+    ):
+        self.models, self.rows, self.layout, self.gates_at = models, rows, layouts[0], gates_at
+        self.several = len(models) > 1
+        self.works_in: set[bool] = set()  # modes, training or evaluation, in which a call has succeeded
+        self.buffers = _stacked_buffers(models) if self.several else {}
+        kinds: dict[Any, list[int]] = {}
+        for place, model in enumerate(models):
+            kinds.setdefault(gate_structure(model), []).append(place)
+        self.gates = [
+            Gates([models[place] for place in places], places, layouts[places[0]], gates_at, steps)
+            for places in (kinds.values() if len(kinds) > 1 else ())
+        ]
 
-    def predict(self, values: Values, tables: Tables, x: Tensor, step: Tensor | None = None) -> Tensor:
-        """x (T, B, D), or one for each network (M, T, B, D) -> (M, B, outputs).
+    def call(self, module: Any, rows: Tensor, own: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
+        """`module`, which has the first network as its `model`, for all of them.
 
-        With the number of a training `step`, Drop-Connect drops.
+        Each has its values from its row and its own arguments, which have a leading axis if there are several; the
+        others are shared.
         """
-        rows = self.layer.num_layers * self.layer.num_directions
-        hidden = values["layer.weight_hh_l0"]
-        zeros = hidden.new_zeros(rows, *self.axis, x.shape[-2], self.layer.hidden_size)
-        _, (h_n, _) = run_layers(
-            self.layer,
-            lambda name, suffix: values[f"layer.{name}{suffix}"],
-            tables.__getitem__,
-            x,
-            zeros,
-            zeros,
-            sequence=False,
+
+        def one(values: Values, own: tuple[Any, ...], tables: Values) -> Any:
+            given = module.model.layer.using_openness(tables) if tables else nullcontext()
+            named = {f"model.{name}": value for name, value in values.items()}
+            with given:
+                return functional_call(module, named, (*own, *shared))
+
+        values = self.layout.values(rows, self.gates_at, gates=not self.gates)
+        if not self.several:
+            return one(values, own, {})
+        tables = self._tables(rows) if self.gates else {}
+        with warnings.catch_warnings():  # about operations that vmap has to repeat for each network
+            warnings.filterwarnings("ignore", message=".*not yet implemented the batching rule")
+            return torch.vmap(one, in_dims=(0, 0, 0), randomness="different")(values | self.buffers, own, tables)
+
+    def buffers_now(self) -> Values:
+        """Copies, for the case that the first call of several networks fails half way."""
+        if not self.several or self.models[0].training in self.works_in:
+            return {}
+        return {name: buffer.clone() for name, buffer in self.buffers.items()}
+
+    def set_buffers(self, values: Values) -> None:
+        for name, value in values.items():
+            self.buffers[name].copy_(value)
+
+    def _tables(self, rows: Tensor) -> Values:
+        """k (m, T, H) by the suffix of a layer and direction."""
+        each: dict[int, Values] = {}
+        for gates in self.gates:
+            each |= gates.tables(torch.stack([rows[place] for place in gates.places]))
+        return {suffix: torch.stack([each[place][suffix] for place in range(len(each))]) for suffix in each[0]}
+
+
+class Gates:
+    """Networks of a group with the same kind of gate; `places` are theirs in the group."""
+
+    def __init__(self, models: Sequence[nn.Module], places: list[int], layout: "Layout", gates_at: int, steps: int):
+        self.places, self.layout, self.gates_at = places, layout, gates_at
+        self.openness = _Openness(models[0], steps)
+        fixed = _gate_names(models[0]) or set()
+        each = [{name: buffer for name, buffer in model.named_buffers() if name in fixed} for model in models]
+        self.buffers = {name: [own[name] for own in each] for name in each[0]}  # values that are not learned
+
+    def tables(self, rows: Tensor) -> dict[int, Values]:
+        """Of each of them, k (T, H) by the suffix of a layer and direction; differentiable."""
+        values = self.layout.values(rows, self.gates_at, weights=False)
+        values |= {name: torch.stack(each) for name, each in self.buffers.items()}
+        if not values:  # always open
+            open_tables: Values = self.openness()
+            return {place: open_tables for place in self.places}
+
+        def one(values: Values) -> Values:
+            return functional_call(self.openness, {f"model.{name}": value for name, value in values.items()}, ())
+
+        found = torch.vmap(one)(values)
+        return {place: {suffix: k[n] for suffix, k in found.items()} for n, place in enumerate(self.places)}
+
+
+class _Openness(nn.Module):
+    """The tables of openness of a model's layer at times 1, 2, ..."""
+
+    def __init__(self, model: nn.Module, steps: int):
+        super().__init__()
+        self.model, self.steps = model, steps
+
+    def forward(self) -> Values:
+        layer: Any = self.model.layer
+        times = count_up(self.steps, next(layer.parameters()).device)
+        return {suffix: layer.openness_at(suffix, times) for _, suffix in layer.places()}
+
+
+def _stacked_buffers(models: Sequence[nn.Module]) -> Values:
+    """The buffers that all networks have, along a leading axis; the networks' own become views of them."""
+    each = [dict(model.named_buffers()) for model in models]
+    common = [name for name in each[0] if all(name in own for own in each)]
+    stacked = {name: torch.stack([own[name] for own in each]) for name in common}
+    for row, own in enumerate(each):
+        for name in common:
+            own[name].data = stacked[name][row]
+    return stacked
+
+
+def structure(model: nn.Module) -> Any:
+    """What networks have in common if one call can serve them all: modules, shapes, options, what is frozen."""
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    if hooked or any(layer.segment for layer in gated_layers(model)):
+        return id(model)  # hooks may do anything; segments are for one network at a time
+    gates, any_gate = _gate_names(model), {"layer": GatedLSTM}  # gates may differ, and with them the layer's class
+    kinds = [(name, type(module), (module.training, *_options(module))) for name, module in model.named_modules()]
+    if gates is not None:
+        kinds = [(name, any_gate.get(name, kind), options) for name, kind, options in kinds]
+    ours = gates or set()
+    weights = [(name, one.shape, one.requires_grad) for name, one in model.named_parameters() if name not in ours]
+    buffers = [(name, one.shape, one.dtype) for name, one in model.named_buffers() if name not in ours]
+    return tuple(kinds), tuple(weights), tuple(buffers)
+
+
+def gate_structure(model: nn.Module) -> Any:
+    """What networks further have in common if one call makes the tables of openness of all."""
+    if _gate_names(model) is None:
+        return None
+    layer: Any = model.layer
+    return _known(layer.gate), layer.threshold, [gate.requires_grad for gate in gate_parameters(model)].count(True)
+
+
+def _gate_names(model: nn.Module) -> set[str] | None:
+    """Names of the gates' values, of a model that calls its gated layer at the times 1, 2, ...; None: of another."""
+    if type(model) is not SequenceModel or type(model.layer) not in (GatedLSTM, GLSTM, PLSTM, LSTM):
+        return None
+    return {f"layer.{name}{suffix}" for name in model.layer.gate.names for _, suffix in model.layer.places()}
+
+
+def _options(module: nn.Module) -> tuple:
+    """Attributes that are neither values nor modules. What cannot be compared is taken to differ."""
+    if type(module) in (GatedLSTM, GLSTM, PLSTM, LSTM):
+        return tuple(
+            getattr(module, name) for name in ("batch_first", "dropout", "bidirectional", "candidate", "backend")
         )
-        y = side_by_side(list(h_n[-self.layer.num_directions :]))
-        key = masks.keys(self.seeds, step) if step is not None and self.numbers else None
-        for name, part in self.head.items():
-            if isinstance(part, nn.ReLU):
-                y = y.relu()
-                continue
-            weight, bias = values[f"{name}.weight"], values[f"{name}.bias"]
-            if isinstance(part, DropConnect) and key is not None:
-                kept = masks.kept(key, self.numbers[name], part.p).view(weight.shape)
-                weight = torch.where(kept, weight / (1 - part.p), 0)
-            y = torch.baddbmm(bias.unsqueeze(-2), y, weight.mT) if self.axis else linear(y, weight, bias)
-        return y
+    if type(module) in (nn.RNN, nn.LSTM, nn.GRU):  # which keep their weights in further lists
+        return tuple(getattr(module, name) for name in ("mode", "batch_first", "dropout", "bidirectional", "proj_size"))
+    own = {name: value for name, value in vars(module).items() if name not in OWN_TO_TORCH}
+    return tuple((name, _known(value)) for name, value in sorted(own.items()))
 
 
-def mean_openness(tables: Tables) -> Tensor:
-    """Of each network (M,), over layers, steps and units."""
-    means = [k.mean((-2, -1)) for k in tables.values()]
-    return means[0] if len(means) == 1 else torch.stack(means).mean(0)
-
-
-def _shapes(model: SequenceModel, parameters: Iterable[nn.Parameter]) -> dict[str, torch.Size]:
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return {names[id(parameter)]: parameter.shape for parameter in parameters}
-
-
-def _gate_shapes(model: SequenceModel) -> dict[str, torch.Size]:
-    return _shapes(model, gate_parameters(model))
-
-
-def _filling(shapes: dict[str, torch.Size], room: int) -> list[int]:
-    """Sizes of the parts, and of the room they leave."""
-    sizes = [shape.numel() for shape in shapes.values()]
-    return [*sizes, room - sum(sizes)]
-
-
-def _common_threshold(thresholds: list[float], like: Tensor) -> float | Tensor:
-    if len(set(thresholds)) == 1:
-        return thresholds[0]
-    return like.new_tensor([value or -1.0 for value in thresholds]).view(-1, 1, 1)  # below 0: none
-
-
-def _parts_of(head: nn.Module) -> dict[str, nn.Module]:
-    """The modules of a head in their order, by the names their parameters have in the network."""
-    parts = {"head": head}
-    if isinstance(head, nn.Sequential):
-        parts = {f"head.{name}": part for name, part in head.named_children()}
-    for part in parts.values():
-        if not isinstance(part, nn.Linear | nn.ReLU):
-            raise TypeError(f"a head is made of linear layers and ReLUs, not of {type(part).__name__}")
-    return parts
+def _known(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str() | torch.dtype():
+            return value
+        case list() | tuple():
+            return tuple(map(_known, value))
+        case Gate():
+            return type(value), tuple((name, _known(one)) for name, one in sorted(value.options().items()))
+        case _:
+            return id(value)

@@ -1,4 +1,4 @@
-"""Exported C on an emulated Cortex-M4: does it say what PyTorch says, and how many instructions does it take?"""
+"""Exported C on an emulated Cortex-M4: its outputs compared with PyTorch, and the number of instructions."""
 
 import copy
 import shutil
@@ -41,7 +41,7 @@ def missing_tools() -> list[str]:
 
 
 def dense_twin(model: SequenceModel) -> SequenceModel:
-    """A plain LSTM with as many layers and units and a head of the same shape; what its weights are does not matter."""
+    """A plain LSTM with as many layers and units and a head of the same shape; its weights do not matter."""
     layer = model.layer
     with torch.random.fork_rng(devices=[]):
         plain = LSTM(layer.input_size, layer.hidden_size, layer.num_layers)

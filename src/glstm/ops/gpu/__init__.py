@@ -1,22 +1,33 @@
-"""The CUDA engine. Tensors may have a leading model axis M: as many networks as fit run side by side, for little more
-than the price of one."""
+"""The CUDA engine. Tensors may have a leading model axis M: as many networks as fit on the device run in parallel, in
+little more time than one."""
 
+from collections.abc import Iterable
 from functools import cache, wraps
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from glstm.ops.contract import Inputs, Made
 from glstm.ops.gpu import scan, steps
 from glstm.ops.gpu.products import drive_of, finite, multiply, rows_of
 from glstm.ops.gpu.runtime import compiler
 
+SIDE_BY_SIDE = True
+HOW = 0
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-PIECE = 2**26  # numbers that the step-by-step path keeps at once, where there is no tape
+PIECE = 2**26  # numbers that the step-by-step path stores at once, if there is no tape
 
 
 def usable(x: Tensor, k_h: Tensor | None) -> bool:
     on_device = x.device.type == "cuda" and x.dtype in DTYPES and k_h is None
     return on_device and x.numel() > 0 and _device_will_do(x.device)
+
+
+def limits() -> str:
+    return (
+        "computes float32, bfloat16 or float16 on an NVIDIA device, for at least one step and sample, with one table k"
+    )
 
 
 @cache
@@ -25,7 +36,7 @@ def _device_will_do(device: torch.device) -> bool:
 
 
 def exact_for(dtype: torch.dtype) -> bool:
-    """float32 throughout, or 16-bit operands with float32 sums and states: as torch's own setting says."""
+    """float32 everywhere, or 16-bit operands with float32 sums and states: decided by torch's own setting."""
     return dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
 
 
@@ -33,13 +44,17 @@ properties = cache(torch.cuda.get_device_properties)
 
 
 def shape_for(x: Tensor, w_hh: Tensor, exact: bool) -> scan.Shape | None:
-    """How the whole sequence goes into one kernel; None: it does not, and runs step by step."""
+    """How the whole sequence is computed in one kernel; None: it does not fit, and is computed step by step."""
     models = w_hh.shape[0] if w_hh.dim() == 3 else 1
     length, batch, hidden = *x.shape[-3:-1], w_hh.shape[-1]
     device, tiles = properties(x.device), models * scan.tiles_of(batch)
     ranks = scan.ranks_for(hidden, tiles, device.major >= 9, device.multi_processor_count)
     shape = scan.Shape(models, length, batch, hidden, exact, ranks) if ranks else None
     return shape if shape and shape.shared_bytes <= device.shared_memory_per_block_optin else None
+
+
+def empty_tape(x: Tensor, w_hh: Tensor) -> Tensor:
+    return x.new_empty(tape_size(x, w_hh), dtype=torch.float32)
 
 
 def tape_size(x: Tensor, w_hh: Tensor):
@@ -69,27 +84,26 @@ def _as_written(function):
 
 
 @_as_written
-def forward(x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool) -> tuple:
-    """All h or None, final h, final c, all c or None, tape or None."""
-    if w_hh.dim() == 2:
-        w_ih, w_hh, b, k, h0, c0 = _with_axis(w_ih, w_hh, b, k, h0, c0)
-        *outputs, tape = forward(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped)
-        return *_without_axis(outputs), tape
+def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
+    one = inputs.w_hh.dim() == 2
+    x, w_ih, w_hh, b, k, _, h0, c0 = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, shape_for(x, w_hh, exact_for(x.dtype))
-    x, w_ih, w_hh, k, h0, c0 = _as_floats(x, w_ih, w_hh, k, h0, c0)
-    b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b.float().contiguous()
+    x, w_ih, w_hh, b, k, h0, c0 = _as_floats(x, w_ih, w_hh, b, k, h0, c0)
+    b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b
     if shape:
         *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped)
     else:
         piece = x.shape[-3] if taped else max(1, PIECE // (6 * h0.numel()))
         *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, exact_for(dtype), piece)
-    return *(None if part is None else part.to(dtype) for part in outputs), tape if taped else None
+    outputs = _without_axis(outputs) if one else outputs
+    h, h_n, c_n, c = (None if part is None else part.to(dtype) for part in outputs)
+    return Made(h, h_n, c_n, c, tape if taped else None)  # pyright: ignore[reportArgumentType]
 
 
 def _in_steps(
     x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, exact: bool, piece: int
 ) -> tuple:
-    """Step by step, in pieces of so many steps: without a tape to keep, memory is for one piece only."""
+    """Step by step, in pieces of so many steps: without a tape, memory is needed for one piece only."""
     all_h, all_c, tape = [], [], None
     for start in range(0, x.shape[-3], piece):
         part = slice(start, start + piece)
@@ -103,16 +117,14 @@ def _in_steps(
 
 
 @_as_written
-def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate: str, need_x: bool, need_h0: bool) -> tuple:
-    """Gradients of x, w_ih, w_hh, b, k, h0, c0; those of x and h0 are None where nobody needs them."""
-    if w_hh.dim() == 2:
-        dh, dh_n, dc_n, dc, w_ih, w_hh, k, h0 = _with_axis(dh, dh_n, dc_n, dc, w_ih, w_hh, k, h0)
-        dx, *others = backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate, need_x, need_h0)
-        return dx, *_without_axis(others)
+def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
+    one = inputs.w_hh.dim() == 2
+    x, w_ih, w_hh, b, k, _, h0, _ = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, _shape_of_tape(tape, x, w_hh)
-    dh, dh_n, dc_n, dc, x, w_ih, w_hh, k = _as_floats(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k)
+    dh, dh_n, dc_n, dc = _as_floats(*(map(_lifted, gradients) if one else gradients))
+    x, w_ih, w_hh, k = _as_floats(x, w_ih, w_hh, k)
     if shape:
-        found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
+        dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
     else:
         dh_n, dc_n = (h0.new_zeros(h0.shape, dtype=x.dtype) if part is None else part for part in (dh_n, dc_n))
         da, rows, dk, dh0, dc0 = steps.backward(
@@ -122,18 +134,26 @@ def backward(dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, h0, tape, candidate: str, nee
         dx = dx.sum(0) if dx is not None and x.dim() == 3 else dx
         across = da.transpose(1, 2)
         dw_ih = multiply(across, rows_of(finite(x), len(w_hh)))
-        found = (dx, dw_ih, multiply(across, rows), da.sum(1), dk, dh0, dc0)
-    *found, dh0, dc0 = found
-    return tuple(None if part is None else part.to(dtype) for part in (*found, dh0 if need_h0 else None, dc0))
+        found = (dw_ih, multiply(across, rows), da.sum(1), dk, dh0, dc0)
+    dw_ih, dw_hh, db, dk, dh0, dc0 = _without_axis(found) if one else found
+    wanted = (dx, dw_ih, dw_hh, None if b is None else db, dk, None, dh0 if need_h0 else None, dc0)
+    return tuple(None if part is None else part.to(dtype) for part in wanted)
 
 
-def _with_axis(*tensors: Tensor | None) -> list:
-    return [None if tensor is None else tensor.unsqueeze(0) for tensor in tensors]
+def _with_axis(inputs: Inputs) -> Inputs:
+    """With a model axis of length 1; x needs none, because all models may read the same."""
+    x, *others = inputs
+    return Inputs(x, *map(_lifted, others))
 
 
-def _without_axis(tensors: list[Tensor | None]) -> list:
+def _lifted(tensor: Any) -> Any:
+    return None if tensor is None else tensor.unsqueeze(0)
+
+
+def _without_axis(tensors: Iterable[Tensor | None]) -> list:
     return [None if tensor is None else tensor.squeeze(0) for tensor in tensors]
 
 
 def _as_floats(*tensors: Tensor | None) -> list:
-    return [None if tensor is None else tensor.float().contiguous() for tensor in tensors]
+    """As the kernels read them: float32, contiguous, without torch's lazy negation."""
+    return [None if tensor is None else tensor.resolve_neg().float().contiguous() for tensor in tensors]

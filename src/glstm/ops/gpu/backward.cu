@@ -6,7 +6,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
          const float *__restrict__ dc_n, const float *__restrict__ w_hh, const float *__restrict__ k,
          const uint4 *__restrict__ tape_gates, const float *__restrict__ tape_c, const void *__restrict__ tape_h,
          void *__restrict__ da_rows, float *__restrict__ dk, float *__restrict__ dh0, float *__restrict__ dc0, int T, int B) {
-  __shared__ __align__(16) u16 da_shared[2][1 + EXACT][TILE * DA_STRIDE]; // two that take turns: one meeting a step
+  __shared__ __align__(16) u16 da_shared[2][1 + EXACT][TILE * DA_STRIDE]; // two that alternate: one barrier per step
   __shared__ __align__(8) float2 parts[PARTS];
   __shared__ __align__(8) i64 barriers[2];
   __shared__ float back_of_warp[2][WARPS];
@@ -36,7 +36,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
     dc[cell] = real[cell] && dc_n ? dc_n[(model * B + sample) * H + unit] : 0;
   }
 
-  // Loads and places in memory as in the forward pass, the other way round.
+  // Loads and addresses as in the forward pass, in reverse order.
   const i64 block = ((model * T + T - 1) * tiles + at.tile) * RANKS + at.rank, tape_step = tiles * RANKS * THREADS;
   const float4 *gates_at = (const float4 *)tape_gates + block * THREADS * UNITS * (1 + EXACT) + threadIdx.x;
   const float *tape_c_at = tape_c + (block * THREADS + threadIdx.x) * CELLS;
@@ -113,7 +113,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
       }
       const u32 two = __float_as_uint(((const float *)&next_h)[n]);
       const float h = EXACT ? ((const float *)&next_h_exact)[cell] : s ? half_high(two) : half_low(two);
-      const float open = at.unit(n) < H ? next_k[K_PER_SAMPLE ? cell : 2 * n] : 0; // who is not there never opens
+      const float open = at.unit(n) < H ? next_k[K_PER_SAMPLE ? cell : 2 * n] : 0; // padding units never open
       known[cell].find(v, ((const float *)&next_c)[cell], h, open);
     }
   };
@@ -124,12 +124,12 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
   meet();
 
   auto run = [&](auto kind) {
-    // Slopes of so many warps at once: products that wait for each other less.
+    // Slopes of so many warps at once: products that depend less on each other.
     constexpr bool skips = decltype(kind)::skips;
     constexpr int group = skips || TILES > 4 ? 1 : 4 / TILES;
     for (int step = 0; step < T; step++) {
       const u32 turn = (step & 1) * (1 + EXACT) * DA_TABLE;
-      u32 most = 0; // of finite bounds: one sample that is lost must not take others with it
+      u32 most = 0; // of finite bounds: one sample that is not finite must not change others
       bool slopes_here = false;
 #pragma unroll
       for (int cell = 0; cell < CELLS; cell++) {
@@ -139,7 +139,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
       }
       most = __reduce_max_sync(0xffffffffu, most);
       float da[4][CELLS], dk_of[CELLS], back, scale = scale_for(most, &back);
-      // A warp whose units are all closed, or matter to nobody, has no slopes.
+      // A warp whose units are all closed, or have no effect, has no slopes.
       const bool none = skips && !__any_sync(0xffffffffu, slopes_here);
       if (at.lane == 0) back_of_warp[step & 1][at.warp] = none ? 0 : back;
 #pragma unroll
@@ -171,7 +171,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
       fetch_k(step + 3 < T);
       fetch(skips);
       __syncthreads();
-      uint4 chunks[UNITS]; // read before the products, sent to memory in their shadow
+      uint4 chunks[UNITS]; // read before the products, written to memory during them
 #pragma unroll
       for (int n = 0; n < UNITS; n++)
         if (!EXACT) chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample + n * TILE / UNITS) * DA_STRIDE + chunk_column);
@@ -232,13 +232,13 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
           if (at.column == 0 && at.unit(n) < H) dk_at[at.unit(n)] = sum;
         }
       dk_at -= H;
-      prepare(); // while the sums are on their way
+      prepare(); // while the sums are being sent
       gathering.add(step, sums, dh);
     }
   };
   if (RANKS == 1 && has_zeros(k, at, T, B)) run(Sparse()); // else branches cost more than they save
   else run(Dense());
-  meet(); // nobody leaves while others may still write here
+  meet(); // no block exits while others may still write here
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++)
     if (real[cell]) {

@@ -1,4 +1,4 @@
-// One block for the 8 samples: h goes round through shared memory.
+// One block for the 8 samples: its warps exchange h through shared memory.
 
 #define TOGETHER
 
@@ -38,7 +38,7 @@ struct Sums {
   }
 };
 
-// h of all units, in two tables that take turns.
+// h of all units, in two tables that alternate.
 struct Exchange {
   u32 write_at;
   __device__ __forceinline__ Exchange(u32 tables, i64 *, const Place &at) {

@@ -24,7 +24,7 @@ __device__ __forceinline__ void step_cell(float v[4], float k, float &c, float &
 }
 
 // Backward: what is known of a cell's step before its gradient arrives, from the gates v and the state c and h before it.
-// Of a closed unit's step nothing was kept, and what is there instead may be anything: it is taken as zeros.
+// Nothing was stored for a step of a closed unit, and the memory may hold anything: zeros are used instead.
 struct Known {
   float k, f, reach, through_h, into_c, into_h, slopes[4];
   __device__ __forceinline__ void find(const float v[4], float c, float h, float open) {

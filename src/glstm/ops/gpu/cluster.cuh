@@ -1,5 +1,5 @@
-// A cluster of blocks for the 8 samples: blocks write straight into each other's shared memory, and who waits counts the
-// bytes that came in.
+// A cluster of blocks for the 8 samples: blocks write directly into each other's shared memory, and a block that waits
+// counts the bytes that have arrived.
 
 #define TOGETHER __cluster_dims__(RANKS, 1, 1)
 
@@ -8,8 +8,9 @@ __device__ __forceinline__ void meet() {
   meet_cluster();
 }
 
-// Letters of so many bytes, whose parts arrive from all blocks, this one among them, in two boxes that take turns. A box is
-// written again two letters later, by blocks that have had the whole letter between, so that nobody still reads it.
+// Messages of so many bytes, whose parts arrive from all blocks, also from this one, in two buffers that alternate. A
+// buffer is written again two messages later, by blocks that have received the whole message between, so that no block
+// still reads it.
 struct Mail {
   u32 barriers, bytes;
   __device__ __forceinline__ u32 box(int n) const { return barriers + (n & 1) * 8; }
@@ -18,7 +19,7 @@ struct Mail {
     __syncthreads();
     if (threadIdx.x == 0) expect_bytes(box(0), bytes), expect_bytes(box(1), bytes);
   }
-  // For letter n; then the box expects the letter after the next.
+  // Waits for message n; then its buffer expects message n + 2.
   __device__ __forceinline__ void wait(int n) const {
     wait_for_phase(box(n), (n >> 1) & 1);
     if (threadIdx.x == 0) expect_bytes(box(n), bytes);
@@ -44,7 +45,7 @@ struct Weights {
 };
 
 struct Sums {
-  float of[2][2][4], rests[2][4]; // two sums a row: they wait for each other less
+  float of[2][2][4], rests[2][4]; // two sums per row: shorter chains of additions
   __device__ __forceinline__ void start(int gate, int cell, float value) {
     int pair = gate >> 1, n = (gate & 1) * 2 + cell;
     of[pair][0][n] = value, of[pair][1][n] = rests[pair][n] = 0;
@@ -77,7 +78,7 @@ __device__ __forceinline__ uint4 by_sample(u32 two_samples) {
                     __shfl_sync(0xffffffffu, t, first + 2), __shfl_sync(0xffffffffu, t, first + 3));
 }
 
-// h of all units, in two tables that take turns; every block has its own.
+// h of all units, in two tables that alternate; every block has its own.
 struct Exchange {
   Mail mail;
   u32 write_at;
@@ -105,7 +106,7 @@ struct Exchange {
 // block adds the parts up. To send the slopes themselves round would be four times as much.
 struct Gathering {
   Mail mail;
-  const float2 *parts; // [box][block it came from][thread]
+  const float2 *parts; // [buffer][block it came from][thread]
   u32 write_at;
   __device__ __forceinline__ Gathering(i64 *barriers, float2 *parts, const Place &at)
       : mail(barriers, sizeof(float2) * RANKS * THREADS), parts(parts), write_at(shared_address(parts + at.rank * THREADS + at.lane)) {}

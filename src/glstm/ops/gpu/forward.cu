@@ -42,9 +42,9 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
     if (EXACT) h_shared[0][EXACT][place] = (u16)pack_rest(v, 0, rounded);
   }
 
-  // What the next step needs is loaded while this one is worked on. Places in memory are moved on from step to step, not
-  // found anew: instructions are what a step is short of. After the last step the last is loaded again, because a branch
-  // would have to wait for what is loaded.
+  // What the next step needs is loaded while this one is computed. Addresses are incremented from step to step, not
+  // computed again: the number of instructions limits a step. After the last step the last one is loaded again, because
+  // a branch would have to wait for the load.
   float next_x[2][D ? D : 1], next_drive[4][D ? 1 : CELLS], next_k[CELLS];
   const float *x_at[2], *k_at[2];
 #pragma unroll
@@ -77,7 +77,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   uint4 *gates_at = tape_gates + block * THREADS * UNITS * (1 + EXACT) + threadIdx.x;
   float *tape_c_at = tape_c + (block * THREADS + threadIdx.x) * CELLS;
   u16 *tape_h_at = (u16 *)tape_h + (block * THREADS + threadIdx.x) * CELLS * (1 + EXACT);
-  // Some threads have a chunk of eight h for the rows: read before the products, sent to memory in their shadow.
+  // Some threads have a chunk of eight h for the rows: read before the products, written to memory during them.
   const int chunk_sample = threadIdx.x / (OWN / 8), chunk_column = at.rank * OWN + threadIdx.x % (OWN / 8) * 8;
   const bool has_chunk = TAPED && !EXACT && threadIdx.x < OWN && at.tile * TILE + chunk_sample < B;
   u16 *chunk_at = (u16 *)rows + (model * T * B + at.tile * TILE + chunk_sample) * ROW + chunk_column;
@@ -95,7 +95,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
 #pragma unroll
       for (int cell = 0; cell < CELLS; cell++) {
         const int n = cell >> 1, s = cell & 1;
-        open[cell] = at.unit(n) < H ? next_k[K_PER_SAMPLE ? cell : 2 * n] : 0; // who is not there never opens
+        open[cell] = at.unit(n) < H ? next_k[K_PER_SAMPLE ? cell : 2 * n] : 0; // padding units never open
         somebody |= open[cell] != 0;
 #pragma unroll
         for (int g = 0; g < 4; g++) {
@@ -164,7 +164,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   // In a cluster the branches cost nothing without a tape, and more than they save with one.
   if (RANKS > 1 ? !TAPED : has_zeros(k, at, T, B)) run(Sparse());
   else run(Dense());
-  meet(); // nobody leaves while others may still write here
+  meet(); // no block exits while others may still write here
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++)
     if (real[cell]) {

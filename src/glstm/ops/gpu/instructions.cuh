@@ -1,5 +1,5 @@
-// Every instruction of the hardware that C++ has no word for, and nothing else: what runs these kernels elsewhere, without
-// a device, brings functions of its own for them.
+// Every instruction of the hardware that C++ does not have, and nothing else: to run these kernels without a device, the
+// emulation replaces these functions.
 
 typedef unsigned int u32;
 typedef unsigned short u16;
@@ -45,7 +45,7 @@ __device__ __forceinline__ void multiply(float d[4], const u32 a[4], u32 b0, u32
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Once, before the loop: the compiler would rather find it anew at every step.
+// Computed once, before the loop: otherwise the compiler computes it again at every step.
 __device__ __forceinline__ u32 shared_address(const void *p) {
   u32 address = (u32)__cvta_generic_to_shared(p), kept;
   asm volatile("mov.u32 %0, %1;" : "=r"(kept) : "r"(address));
@@ -59,7 +59,7 @@ __device__ __forceinline__ float load_early(const float *p) {
   asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
   return v;
 }
-// The same, if wanted; else v stays as it is. Not a branch, which would wait for the load where its ways meet.
+// The same, if wanted; else v stays as it is. Not a branch, which would wait for the load where its two paths join.
 __device__ __forceinline__ void load_early(float &v, const float *p, bool wanted) {
   asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w ld.global.cs.f32 %0, [%1];}" : "+f"(v) : "l"(p), "r"((u32)wanted));
 }
@@ -116,15 +116,15 @@ __device__ __forceinline__ void show_barriers() { asm volatile("fence.mbarrier_i
 __device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(barrier), "r"(bytes) : "memory");
 }
-// What arrives is in shared memory: to acquire it for the whole cluster, as the book says, would empty the cache of global
-// memory at every step.
+// What arrives is in shared memory. An acquire for the whole cluster, as the documentation says, would invalidate the
+// cache of global memory at every step.
 __device__ __forceinline__ void wait_for_phase(u32 barrier, u32 parity) {
   u32 done = 0;
   while (!done)
     asm volatile("{.reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;}"
                  : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
 }
-// Into another block's shared memory, and its barrier is told.
+// Writes into another block's shared memory, and counts the bytes at its barrier.
 __device__ __forceinline__ void send(u32 address, u32 barrier, uint4 v) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];"
                :: "r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier) : "memory");

@@ -1,4 +1,4 @@
-// Who does what. 8 samples of one model go through all steps in one block, or in a cluster of RANKS blocks that share the
+// Which thread computes what. 8 samples of one model go through all steps in one block, or in a cluster of RANKS blocks that share the
 // units. The gates are computed transposed, R h^T: units are the rows of a matrix instruction, the samples its 8 columns,
 // and the recurrent weights R, its left side, stay in registers from the first step to the last. A thread has all four
 // gates of its cells: UNITS units x two samples.
@@ -25,7 +25,7 @@ struct Place {
   int rank, warp, lane, row, column, tile, model;
   __device__ __forceinline__ int unit(int n) const { return (rank * WARPS + warp) * 8 * UNITS + n * 8 + row; }
   __device__ __forceinline__ int sample(int n) const { return tile * TILE + column * 2 + n; }
-  // Who is not there has somebody else's place in memory, and no effect: loads need no condition then.
+  // A padding unit or sample uses the address of a real one, and has no effect: then loads need no condition.
   __device__ __forceinline__ int unit_there(int n) const { return unit(n) < H ? unit(n) : 0; }
   __device__ __forceinline__ int sample_there(int n, int B) const { return sample(n) < B ? sample(n) : 0; }
 };
@@ -75,8 +75,8 @@ typedef float2 Cells;
 typedef float HalfCells;
 #endif
 
-// Every loop over the steps comes twice: one that skips what is closed, for tables k with zeros in them, and one without
-// the branches that this takes. Gates that open once are closed at the first step or at the last.
+// Every loop over the steps exists twice: one that skips closed units, for tables k with zeros in them, and one without
+// the branches that this needs. Gates that open once are closed at the first step or at the last.
 struct Dense { static constexpr bool skips = false; };
 struct Sparse { static constexpr bool skips = true; };
 __device__ __forceinline__ bool has_zeros(const float *k, const Place &at, int T, int B) {

@@ -57,7 +57,7 @@ __device__ __forceinline__ float scale_for(u32 largest_bits, float *back) {
 }
 
 // The last 16 numbers of a row of the weights' gradient's right side: one of two samples' inputs, 1 for the bias, zeros.
-// An input that is no finite number is left out: where nobody was open it must not matter, elsewhere the slopes have it.
+// An input that is not finite is left out: where every unit is closed it must have no effect; elsewhere the slopes have it.
 __device__ __forceinline__ void end_row(void *end_of_row, const float *x_0, const float *x_1, int which) {
   float end[8];
 #pragma unroll

@@ -15,13 +15,13 @@ def rows_of(x: Tensor, models: int) -> Tensor:
 
 
 def finite(x: Tensor) -> Tensor:
-    """With zeros for what is no finite number: at a step at which nobody was open it must not reach a gradient; where
-    somebody was, it does so through the slopes."""
+    """With zeros for what is not a finite number. At a step at which every unit is closed it must not reach a gradient;
+    at other steps it does so through the slopes."""
     return x.nan_to_num(0.0, 0.0, 0.0)
 
 
 def drive_of(x: Tensor, w_ih: Tensor, b: Tensor) -> Tensor:
-    """The input's share of the gates, (M, T, B, 4H)."""
+    """The contribution of the input to the gates' sums, (M, T, B, 4H)."""
     models = w_ih.shape[0]
     drive = torch.baddbmm(b.unsqueeze(1), rows_of(x, models), w_ih.transpose(1, 2))
     return drive.view(models, *x.shape[-3:-1], -1)

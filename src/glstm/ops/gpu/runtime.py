@@ -1,12 +1,11 @@
-"""CUDA C++ at run time: NVRTC compiles a kernel for the device that is there, the driver launches it on torch's stream.
+"""CUDA C++ at run time: NVRTC compiles a kernel for the device in use, the driver launches it on torch's stream.
 
-Both are libraries that every CUDA build of torch brings along, called with ctypes: no compiler, no build step, and the
-same launch works inside a CUDA graph. A kernel is compiled once for each set of constants, and kept on disk.
+Both libraries come with every CUDA build of torch and are called with ctypes: no compiler, no build step, and the same
+launch works inside a CUDA graph. A kernel is compiled once for each set of constants, and cached on disk.
 """
 
 import ctypes
 import hashlib
-import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from glstm.errors import UserError
-from glstm.storage import write_atomically
+from glstm.storage import cache_folder, write_atomically
 
 HERE = Path(__file__).parent
 COMMON = ("instructions.cuh", "cell.cuh", "matrix.cuh")
@@ -29,13 +28,13 @@ class CudaError(RuntimeError):
 
 
 def read_sources(*names: str) -> str:
-    """Of the files beside this one, after those that all kernels begin with."""
+    """The text of the named files in this folder, after those that all kernels include."""
     return "".join((HERE / name).read_text() for name in (*COMMON, *names))
 
 
 @cache
 def compiler() -> ctypes.CDLL | None:
-    """NVRTC, or None where it is not: beside torch, in a package of its own, or on the system's path."""
+    """NVRTC, from torch's libraries, its own package or the system's path; None if it is not found."""
     major = (torch.version.cuda or "13").split(".")[0]
     folders = [Path(path) / "nvidia" for path in sys.path if path]
     found = [str(path) for folder in folders if folder.is_dir() for path in folder.glob("*/lib/libnvrtc.so.*")]
@@ -81,19 +80,18 @@ def _text(library: ctypes.CDLL, program: c_void_p) -> str:
     return log.value.decode(errors="replace")
 
 
-def _kept(source: str, architecture: str, constants: dict[str, int]) -> bytes:
-    """Compiled now, or by an earlier process: half a second, or nothing."""
+def _compiled(source: str, architecture: str, constants: dict[str, int]) -> bytes:
+    """Machine code from the cache on disk, or compiled now, which takes half a second."""
     version, library = (c_int(), c_int()), compiler()
     if library is not None:
         library.nvrtcVersion(byref(version[0]), byref(version[1]))
     identity = (source, architecture, sorted(constants.items()), [part.value for part in version])
     key = hashlib.sha256(repr(identity).encode()).hexdigest()
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glstm" / "kernels"
-    path = home / f"{key}.cubin"
+    path = cache_folder() / "kernels" / f"{key}.cubin"
     if path.is_file():
         return path.read_bytes()
     code = compile_kernels(source, architecture, constants)
-    with suppress(UserError):  # a home that cannot be written to only costs the half second again
+    with suppress(UserError):  # if the cache cannot be written, the next process compiles again
         write_atomically(path, code)
     return code
 
@@ -113,12 +111,12 @@ class Kernels:
             return known
         if index not in self.modules:
             major, minor = torch.cuda.get_device_capability(index)
-            code, module = _kept(self.source, f"sm_{major}{minor}", self.constants), c_void_p()
+            code, module = _compiled(self.source, f"sm_{major}{minor}", self.constants), c_void_p()
             _check(driver().cuModuleLoadData(byref(module), code), "load a kernel")
             self.modules[index] = module
         function = c_void_p()
         _check(driver().cuModuleGetFunction(byref(function), self.modules[index], name.encode()), f"find {name}")
-        if shared_bytes:  # beyond the 48 KB that every kernel may have, its own tables included
+        if shared_bytes:  # more than the 48 KB that every kernel may have, its static tables included
             most_dynamic_shared = 8
             _check(driver().cuFuncSetAttribute(function, most_dynamic_shared, shared_bytes), "get shared memory")
         self.functions[index, name] = function
@@ -131,7 +129,7 @@ class Kernels:
     def prepare(
         self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0
     ) -> Callable[..., None]:
-        """A launch to be made many times; it takes its last argument anew, a whole number, if one is given."""
+        """A launch that is made many times. If a whole number is given, it replaces the last argument."""
         tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
         device, elsewhere = tensors[0].device, tensors[0].device.index not in (None, torch.cuda.current_device())
         with torch.cuda.device(device) if elsewhere else nullcontext():

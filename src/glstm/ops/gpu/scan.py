@@ -12,7 +12,7 @@ from torch import Tensor
 from glstm.ops.gpu.products import drive_of, finite, multiply, rows_of
 from glstm.ops.gpu.runtime import Kernels, Long, read_sources
 
-INLINE = 4  # inputs up to which the kernel multiplies them itself
+INLINE = 4  # up to so many inputs, the kernel multiplies them itself
 TILE = 8  # samples that a matrix instruction takes
 END = 16  # numbers after h in a row of the weights' gradient's right side: x, 1, zeros
 THREADS = 256  # of the kernel that takes the gradients apart
@@ -20,7 +20,7 @@ THREADS = 256  # of the kernel that takes the gradients apart
 # Units whose recurrent weights fit into the registers of so many blocks together.
 ROOM = {1: 128, 4: 256, 8: 384}
 LARGEST = max(ROOM.values())
-WORTH_SHARING = 64  # units above which four blocks are quicker than one, where there is room for all of them
+WORTH_SHARING = 64  # with more units than this, four blocks are faster than one, if all of them can run at once
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Shape:
 
     @property
     def units(self) -> int:
-        """Of a thread; they lie 8 apart."""
+        """Units of a thread; their numbers differ by 8."""
         return 2 if self.ranks == 1 else 1
 
     @property
@@ -62,12 +62,12 @@ class Shape:
 
     @property
     def dynamic_bytes(self) -> int:
-        """Of a block's shared memory, for what 16 bits round off its weights: too much for the registers."""
+        """Bytes of a block's shared memory for the rounding errors of its 16-bit weights: too many for registers."""
         return 8 * self.padded**2 // self.ranks if self.exact else 0
 
     @property
     def shared_bytes(self) -> int:
-        """All that a block needs at most: the backward kernel's tables come on top."""
+        """Bytes of shared memory that a block needs at most: also counts the backward kernel's tables."""
         slopes = 4 * (1 + self.exact) * TILE * (4 * self.padded // self.ranks + 8)
         return self.dynamic_bytes + slopes + (64 * self.padded if self.ranks > 1 else 0) + 256
 
@@ -89,12 +89,12 @@ def tiles_of(batch):
 
 
 def ranks_for(hidden: int, tiles, clusters: bool, multiprocessors: int) -> int | None:
-    """Blocks that share the units; None where they cannot. `tiles` are those of all models."""
+    """The number of blocks that share the units; None if they do not fit. `tiles` are those of all models."""
     if hidden > (LARGEST if clusters else ROOM[1]):
         return None
     least = next(ranks for ranks, room in ROOM.items() if hidden <= room)
     if least == 1 and hidden > WORTH_SHARING and clusters:
-        # A cluster lies within a group of up to 16 multiprocessors: of what is over, none can be made.
+        # A cluster lies within a group of up to 16 multiprocessors; those left over in a group cannot form one.
         return 4 if 4 * tiles <= multiprocessors // 16 * 16 else 1
     return least
 
@@ -118,7 +118,7 @@ def by_gate(product: Tensor, shape: Shape) -> Tensor:
 
 
 def by_slope(weights: Tensor, shape: Shape) -> Tensor:
-    """The other way round, with zeros for units that are not there."""
+    """The inverse, with zeros for padding units."""
     side, columns = 8 * shape.units, weights.shape[2]
     missing = shape.padded - shape.hidden
     filled = torch.nn.functional.pad(weights.view(shape.models, 4, shape.hidden, columns), (0, 0, 0, missing))

@@ -1,5 +1,5 @@
-// One step of a layer too large for the registers of a cluster: a launch a step. A block takes 16 units and 32 samples; its
-// warps share the products, whose weights come from the cache in the order in which a matrix instruction wants them.
+// One step of a layer too large for the registers of a cluster: one launch per step. A block takes 16 units and 32
+// samples; its warps share the products, whose weights are stored in the order in which a matrix instruction reads them.
 //
 // Constants, besides cell.cuh's: H units, K_PER_SAMPLE.
 
@@ -78,7 +78,7 @@ __device__ __forceinline__ float openness(const float *k, int model, const Cell 
 }
 
 // gates: (T, M, B, 4H), the input's share on the way in. h, c: (T + 1, M, B, H), before every step and after the last.
-// pieces: of h, two sets that take turns.
+// pieces: of h, two sets that alternate.
 extern "C" __global__ void __launch_bounds__(THREADS)
 step_forward(const uint4 *__restrict__ weights, u16 *__restrict__ pieces, i64 rests, float *__restrict__ gates,
              const float *__restrict__ k, float *__restrict__ h, float *__restrict__ c, int models, int T, int B, int tiles, int t) {
@@ -139,7 +139,7 @@ step_forward(const uint4 *__restrict__ weights, u16 *__restrict__ pieces, i64 re
 
 // Step t backward, from the slopes of step t + 1 on; t = -1 only finds the gradient of the first h. dh_out, dc_out:
 // (T, M, B, H) or null. dh and dc: (M, B, H), of the last state to begin with. da: (T, M, B, 4H), dk: (T, M, B, H).
-// pieces: of slopes, two sets that take turns, scaled by powers of two that `backs` (2, blocks of a launch) undo.
+// pieces: of slopes, two sets that alternate, scaled by powers of two that `backs` (2, blocks of a launch) undo.
 extern "C" __global__ void __launch_bounds__(THREADS)
 step_backward(const uint4 *__restrict__ weights, u16 *__restrict__ pieces, i64 rests, float *__restrict__ backs,
               const float *__restrict__ gates, const float *__restrict__ k, const float *__restrict__ h,
@@ -200,7 +200,7 @@ step_backward(const uint4 *__restrict__ weights, u16 *__restrict__ pieces, i64 r
     const float *g = gates + before / H * 4 * H + my.unit, v[4] = {g[0], g[H], g[2 * H], g[3 * H]};
     known[n].find(v, c[before], h[before], openness(k, at.model, my, T, B, t));
     const u32 bound = __float_as_uint(known[n].bound(dh_now[n], dc_now[n]));
-    most = max(most, bound < INFINITE ? bound : 0); // one sample that is lost must not take others with it
+    most = max(most, bound < INFINITE ? bound : 0); // one sample that is not finite must not change others
   }
   if (t < 0) return;
   most = __reduce_max_sync(0xffffffffu, most);

@@ -1,7 +1,7 @@
-"""Any number of units, step by step: a launch a step, prepared once.
+"""Any number of units, step by step: one launch per step, prepared once.
 
 For networks whose recurrent weights do not fit into the registers of a cluster of multiprocessors. The weights are read
-from the cache at every step; in a CUDA graph the launches cost next to nothing.
+from the cache at every step; in a CUDA graph the launches take almost no time.
 """
 
 from functools import cache
@@ -43,7 +43,7 @@ class Steps:
         self.grid = (self.blocks, self.models * self.groups)
 
     def weights(self, transposed: bool) -> Tensor:
-        """As left sides of products, and in a second half what 16 bits round off."""
+        """As left sides of products; the second half holds the rounding errors of the 16-bit numbers."""
         count = self.models * self.blocks * 4 * self.blocks
         packed = self.w_hh.new_empty(self.copies, count * PIECE)
         blocks = (-(-count * 32 // THREADS), 1)
@@ -51,13 +51,13 @@ class Steps:
         return packed
 
     def pieces(self, gates: int) -> tuple[Tensor, Long]:
-        """Room for two sets of right sides, zeros where nobody is; and how far what they round off lies behind them."""
+        """Memory for two sets of right sides, with zeros for padding; and the offset of their rounding errors."""
         size = 2 * self.models * self.tiles * self.blocks * gates * PIECE
         return self.w_hh.new_zeros(self.copies * size, dtype=torch.float16), Long(size)
 
 
 def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, candidate: str, exact: bool):
-    """drive (M, T, B, 4H): the input's share of the gates. Returns the tape, h and c of all steps (T + 1, M, B, H)."""
+    """drive (M, T, B, 4H): the input's part of the gates' sums. Returns the tape, all h and all c (T + 1, M, B, H)."""
     models, steps, batch, _ = drive.shape
     hidden = w_hh.shape[2]
     tape = drive.new_empty(sum(sizes := tape_parts(models, steps, batch, hidden)))

@@ -1,24 +1,22 @@
-"""What a layer keeps between calls in evaluation: the table of openness, the plan, the whole call. Never too long."""
+"""What a layer keeps between calls in evaluation: tables of openness, and which units work when. Never too long."""
 
 import copy
 import threading
-import warnings
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrize
 
 from glstm import GLSTM, LSTM, PLSTM, Gaussian
-from glstm.ops import cpu
-from glstm.ops.prepared import Prepared
+from glstm.ops import cpu, gated_lstm
 
 needs_engine = pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
 
 
-def test_what_is_kept_in_evaluation_follows_every_change():
-    """The table of openness is kept between calls, and never a moment too long."""
+def test_the_cache_in_evaluation_follows_every_change():
+    """The table of openness is cached between calls, and dropped when anything it depends on changes."""
     layer = GLSTM(2, 6, mu=(1, 20), sigma=2.0, threshold=0.05).eval()
     x = torch.randn(20, 3, 2)
     times = torch.arange(1.0, 21.0)
@@ -89,20 +87,115 @@ LAYERS = {
 }
 
 
+@pytest.fixture
+def made(monkeypatch):
+    """How often a table, and a schedule of it, were made: the numbers change as calls are made."""
+    counts = {"tables": 0, "schedules": 0}
+    openness, make = Gaussian.openness, cpu.Schedule.__init__
+
+    def counted_openness(*arguments):
+        counts["tables"] += 1
+        return openness(*arguments)
+
+    def counted_schedule(*arguments):
+        counts["schedules"] += 1
+        make(*arguments)
+
+    monkeypatch.setattr(Gaussian, "openness", counted_openness)
+    monkeypatch.setattr(cpu.Schedule, "__init__", counted_schedule)
+    return counts
+
+
+WAYS = {
+    "one layer": ({}, (200, 3, 2)),
+    "batch first": ({"batch_first": True}, (3, 200, 2)),
+    "unbatched": ({}, (200, 2)),
+    "three layers": ({"num_layers": 3}, (200, 3, 2)),
+    "both directions": ({"bidirectional": True}, (200, 3, 2)),
+}
+
+
 @needs_engine
+@pytest.mark.parametrize("way", WAYS)
+def test_tables_and_schedules_are_made_once(way, made):
+    options, shape = WAYS[way]
+    layer = GLSTM(2, 60, mu=(1, 200), sigma=3.0, threshold=0.05, **options).eval()
+    places = len(list(layer.places()))
+    with torch.no_grad():
+        for _ in range(3):
+            layer(torch.randn(shape))
+        assert made == {"tables": places, "schedules": places}
+        layer(torch.randn(shape), sequence=False)
+        layer.mu_l0.data.add_(1.0)
+        layer(torch.randn(shape))
+    assert made == {"tables": places + 1, "schedules": places + 1}
+    layer(torch.randn(shape))  # with gradients
+    assert made["tables"] == 2 * places + 1
+
+
+@needs_engine
+def test_what_was_chosen_for_a_table_goes_with_it():
+    layer, x = GLSTM(2, 60, mu=(1, 200), sigma=3.0, threshold=0.05).eval(), torch.randn(200, 3, 2)
+    before = len(cpu._choices)
+    with torch.no_grad():
+        for batch in range(1, 40):
+            layer(torch.randn(200, batch, 2))
+        assert len(cpu._choices) == before + 1
+        assert all(len(choices) <= cpu.MOST_CHOICES for choices in cpu._choices.values())
+        layer.set_gate(sigma=5.0)
+        layer(x)
+    assert len(cpu._choices) == before + 1
+    del layer
+    assert len(cpu._choices) == before
+
+
+@needs_engine
+def test_a_table_of_the_callers_own_may_change():
+    """Nobody promised that it does not, and no count of versions sees what numpy writes."""
+    layer = GLSTM(2, 60, mu=(1, 200), sigma=3.0, threshold=0.05)
+    numbers = layer.openness(200)[0].detach().numpy().copy()
+    k, weights = torch.from_numpy(numbers), layer.weights("_l0")
+    x, zeros = torch.randn(200, 3, 2), torch.zeros(3, 60)
+
+    def run():
+        with torch.no_grad():
+            return gated_lstm(x, weights.w_ih, weights.w_hh, weights.bias, k, zeros, zeros).h
+
+    first = run()
+    numbers[:] = numbers[::-1].copy()
+    second = run()
+    assert not torch.allclose(first, second, atol=1e-3)
+    with cpu.forcing("dense"):
+        assert torch.allclose(second, run(), atol=1e-6)
+
+
+def test_nothing_is_cached_where_the_call_is_recorded():
+    layer, x = LAYERS["g-LSTM"](), torch.randn(20, 3, 2)
+    layer(x)
+    with torch.no_grad():
+        layer(x)  # in training
+        layer.eval()
+        torch.vmap(lambda one: layer(one)[0])(torch.randn(2, 20, 3, 2))
+        with layer.recording_openness():
+            layer(x)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            layer(torch.randn(20, 3, 2))
+        torch.compile(layer, backend="eager")(x)
+    layer(x)
+    assert layer._tables._tables == {}
+    with torch.no_grad():
+        layer(x)
+    assert set(layer._tables._tables) == {"_l0"}
+
+
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("batch", [1, 3, 17])
-def test_a_call_made_again_gives_what_a_fresh_one_gives(kind, batch_first, batch, monkeypatch):
+def test_a_call_made_again_gives_what_a_fresh_one_gives(kind, batch_first, batch):
     layer = LAYERS[kind](batch_first=batch_first).eval()
     x = torch.randn(batch, 20, 2) if batch_first else torch.randn(20, batch, 2)
     assert_same(layer, x)
-    used = []
-    run = Prepared.run
-    monkeypatch.setattr(Prepared, "run", lambda *arguments: used.append(run(*arguments)) or used[-1])
     assert_same(layer, torch.randn_like(x))
-    assert len(used) == 3
-    assert None not in [result if result is None else 1 for result in used]
     assert_same(layer, x, (torch.randn(1, batch, 6), torch.randn(1, batch, 6)))
 
 
@@ -198,28 +291,3 @@ def test_other_defaults_of_torch_change_nothing():
             assert torch.equal(kept, expected)
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-@needs_engine
-def test_another_threads_times_do_not_slip_into_the_call_that_is_kept():
-    layer, x = LAYERS["g-LSTM"]().eval(), torch.randn(20, 3, 2)
-    right = fresh(layer, x)[1]
-    prepare = layer._kept.prepare
-
-    def interrupted(*arguments):
-        layer(x, times=torch.arange(20.0) * 2 + 0.5)
-        prepare(*arguments)
-
-    layer._kept.prepare = interrupted
-    with torch.no_grad():
-        layer(x)
-        assert torch.allclose(layer(x)[1][0], right, atol=1e-6)
-
-
-def test_a_traced_layer_computes():
-    layer, x = LAYERS["g-LSTM"]().eval(), torch.randn(20, 3, 2)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would rather have us export
-        layer(x)
-        traced: Callable = torch.jit.trace(layer, x)  # pyright: ignore[reportAssignmentType]
-        assert torch.allclose(traced(x + 1)[0], layer(x + 1)[0], atol=1e-6)

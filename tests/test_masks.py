@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glstm.training import masks
+from glstm import masks
 
 ALL = 2**64 - 1
 
@@ -18,15 +18,15 @@ def splitmix(bits: int) -> int:
 
 def keep(seed: int, step: int, count: int, p: float = 0.5) -> torch.Tensor:
     key = masks.keys(torch.tensor(seed), torch.tensor(step))
-    return masks.kept(key, masks.number_elements(count, torch.device("cpu")), p)
+    return masks.keep_mask(key, masks.number_elements(count, torch.device("cpu")), p)
 
 
 def test_the_hash_is_splitmix64():
     numbers = [0, 1, -1, 12345, 2**63 - 1, -(2**63), masks.GOLDEN]
-    mixed = masks.mix(torch.tensor(numbers)).tolist()
+    mixed = masks.scramble(torch.tensor(numbers)).tolist()
     assert mixed == [masks.signed(splitmix(number)) for number in numbers]
     # the first numbers of the generator seeded with 0, as its authors publish them
-    assert [number & ALL for number in masks.mix(masks.number_elements(2, torch.device("cpu"))).tolist()] == [
+    assert [number & ALL for number in masks.scramble(masks.number_elements(2, torch.device("cpu"))).tolist()] == [
         0xE220A8397B1DCDAF,
         0x6E789E6AA1B965F4,
     ]
@@ -54,5 +54,18 @@ def test_seeds_steps_and_neighbours_are_independent():
 
 def test_many_seeds_at_once_are_each_by_itself():
     seeds = torch.tensor([0, 4, 2**40])
-    together = masks.kept(masks.keys(seeds, torch.tensor(9)), masks.number_elements(100, torch.device("cpu")), 0.3)
+    together = masks.keep_mask(masks.keys(seeds, torch.tensor(9)), masks.number_elements(100, torch.device("cpu")), 0.3)
     assert torch.equal(together, torch.stack([keep(int(seed), 9, 100, 0.3) for seed in seeds]))
+
+
+def test_the_host_and_the_device_agree_on_a_key():
+    for seed, step in ((0, 0), (5, 7), (-3, 10**12)):
+        key = masks.keys(torch.tensor(seed), torch.tensor(step))
+        assert masks.signed(masks.seed_of_step(seed, step)) == int(key)
+
+
+def test_parts_of_a_network_have_keys_of_their_own():
+    key = masks.keys(torch.tensor(1), torch.tensor(2))
+    keys = {int(masks.key_of_part(key, part)) for part in range(100)}
+    assert len(keys) == 100
+    assert int(key) in keys

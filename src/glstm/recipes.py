@@ -1,0 +1,281 @@
+"""Recipes: a task, a network and how to train it, all as names and numbers, for JSON and the command line.
+
+The modules that this one imports know objects only, no names. Names are looked up in the tables `TASKS`, `CELLS`,
+`GATES` and `HEADS`, or imported: `package.module:name` works everywhere a short name does.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from glstm import init, registry
+from glstm.cells import CELLS
+from glstm.data import TASKS
+from glstm.data.task import Task
+from glstm.errors import UserError
+from glstm.gated import GatedLSTM
+from glstm.gates import GATES, Gate, Gaussian, Phased
+from glstm.layers import GLSTM, PLSTM
+from glstm.models import HEADS, SequenceModel, width_of
+from glstm.training.settings import Settings
+
+Options = dict[str, Any]
+
+INITIALISERS = {"orthogonal": init.orthogonal_, "xavier": init.xavier_}
+USUAL_GATES: dict[Any, type[Gate]] = {GLSTM: Gaussian, PLSTM: Phased}  # of cells that always have the same
+WIDE = 0.32  # sigma as a share of the steps, where a recipe does not say; the paper's 250 of 784
+
+
+@dataclass(frozen=True)
+class Recipe(Settings):
+    """Every value that decides what a training run computes."""
+
+    task: str
+    data: Options = field(default_factory=dict, hash=False)  # what the task is made with
+
+    cell: str = "glstm"
+    units: int = 110
+    layers: int = 1
+    gate: Options = field(default_factory=dict, hash=False)  # its values; "kind", if it is not the cell's usual one
+    options: Options = field(default_factory=dict, hash=False)  # what else the cell is made with, such as threshold
+    head: str = "linear"
+    segment: int | None = None  # steps between stored states; None: everything is stored for the backward pass
+
+    init: str | None = None  # None: the cell's own initial values
+    forget_bias: float | None = None
+    chrono: float | None = None  # T_max; replaces the forget bias
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("units", "layers", "segment"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise UserError(f"{name} must be a whole number of at least 1, not {value!r:.50}")
+        for name in ("data", "gate", "options"):
+            if not isinstance(getattr(self, name), dict):
+                raise UserError(f"{name} must be names with values, not {getattr(self, name)!r:.50}")
+        for name, value in (
+            ("task", self.task),
+            ("cell", self.cell),
+            ("head", self.head),
+            ("kind", self.gate.get("kind", "")),
+        ):
+            if not isinstance(value, str):
+                raise UserError(f"{name} must be a name, not {value!r:.50}")
+        if self.init is not None and self.init not in INITIALISERS:
+            raise UserError(f"init must be one of {', '.join(INITIALISERS)}, not {self.init!r:.50}")
+        for name in ("forget_bias", "chrono"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+                raise UserError(f"{name} must be a finite number, not {value!r:.50}")
+        if self.chrono is not None and not self.chrono > 2:
+            raise UserError(f"chrono is a T_max above 2 steps, not {self.chrono}")
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with these changes. In data, gate and options only the entries given change, and None removes one.
+
+        With another cell, this one's gate and threshold are dropped; if it is no LSTM, an LSTM's initial values, too.
+        """
+        merged = dict(values)
+        usual = self._without_cell(values["cell"]) if values.get("cell", self.cell) != self.cell else self
+        for name in ("data", "gate", "options"):
+            if name in values:
+                entries = {**getattr(usual, name), **values[name]}
+                merged[name] = {key: _as_tuple(value) for key, value in entries.items() if value is not None}
+        return replace(usual, **merged)
+
+    def _without_cell(self, other: str) -> Self:
+        is_lstm = _is_lstm(other)
+        options = {name: value for name, value in self.options.items() if is_lstm and name == "candidate"}
+        start = {} if is_lstm else {"init": None, "forget_bias": None, "chrono": None, "segment": None}
+        return replace(self, gate={}, options=options, **start)
+
+    @property
+    def gate_class(self) -> type[Gate] | None:
+        """The kind of its gates; None if there are no gates with values."""
+        if "kind" in self.gate:
+            return find_gate(self.gate["kind"])
+        return USUAL_GATES.get(registry.find(self.cell, CELLS, "cell"))
+
+    def at_length(self, steps: int) -> Self:
+        """The same recipe for sequences of another length: the gates' times are scaled with it."""
+        before = self.data.get("steps")
+        if before is None or (kind := self.gate_class) is None:
+            return self.changed(data={"steps": steps})  # the task checks them
+        own = {name: self.gate.get(name, getattr(kind, name, None)) for name in kind.in_time}
+        stretched = {name: _times(steps / before, value) for name, value in own.items() if value is not None}
+        return self.changed(data={"steps": steps}, gate=stretched)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def names_as_dict(self) -> dict[str, Any]:
+        """All but the settings, in a form that JSON keeps."""
+        settings = self.settings_as_dict()
+        return {name: value for name, value in asdict(self).items() if name not in settings}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise UserError(f"the recipe has entries this version does not know: {', '.join(unknown)}")
+        try:
+            return cls(**{name: _from_json(value) for name, value in values.items()})
+        except TypeError as error:
+            raise UserError(f"the recipe is not whole, or holds a value of the wrong kind: {error}") from None
+
+    def __str__(self) -> str:
+        return json.dumps(self.as_dict())
+
+
+def _from_json(value: Any) -> Any:
+    """JSON has no tuples."""
+    if isinstance(value, dict):
+        return {name: _from_json(one) for name, one in value.items()}
+    return _as_tuple(value)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _times(share: float, value: Any) -> Any:
+    return tuple(share * one for one in value) if isinstance(value, tuple) else share * value
+
+
+def _is_lstm(cell: str) -> bool:
+    maker = registry.find(cell, CELLS, "cell")
+    return isinstance(maker, type) and issubclass(maker, GatedLSTM | nn.LSTM)
+
+
+def make_task(recipe: Recipe, folder: Path | str | None = None, device: torch.device | str = "cpu") -> Task:
+    """The recipe's task. The folder and the device are passed only to tasks that take them."""
+    maker = registry.find(recipe.task, TASKS, "task")
+    takes = registry.accepted(maker)
+    where = {name: value for name, value in {"folder": folder, "device": device}.items() if name in takes}
+    if twice := sorted(set(where) & set(recipe.data) - {"folder"}):
+        raise UserError(f"{twice[0]} is said for the whole run, not as an option of the task: leave it out")
+    where = {name: value for name, value in where.items() if name not in recipe.data}
+    task = registry.call(maker, f"the task {recipe.task}", **recipe.data, **where)
+    if not isinstance(task, Task):
+        raise UserError(f"{recipe.task} made a {type(task).__name__}, not a task: that is derived from glstm.data.Task")
+    if task.device.type != torch.device(device).type:
+        raise UserError(f"{recipe.task} lies on {task.device}, and {device} was asked for: let it take a device")
+    return task
+
+
+def find_gate(kind: str) -> type[Gate]:
+    found = registry.find(kind, GATES, "gate")
+    if not (isinstance(found, type) and issubclass(found, Gate)):
+        raise UserError(f"{kind} is not a gate: that is a class derived from glstm.Gate")
+    return found
+
+
+def make_gate(kind: str, **values: Any) -> Gate:
+    return registry.call(find_gate(kind), f"the gate {kind}", **values)
+
+
+def model_maker(recipe: Recipe, task: Task) -> Callable[[], nn.Module]:
+    """A function that makes the recipe's network for this task, with weights drawn from torch's generator."""
+    return lambda: make_model(recipe, task)
+
+
+def make_model(recipe: Recipe, task: Task) -> SequenceModel:
+    layer = _layer(recipe, task)
+    if recipe.init is not None or recipe.forget_bias is not None or recipe.chrono is not None:
+        _start_as_lstm(recipe, layer)
+    if recipe.segment is not None:
+        if not isinstance(layer, GatedLSTM):
+            raise UserError(f"segment is for gated layers, and {recipe.cell} is none: leave it out")
+        layer.segment = recipe.segment
+    head = registry.find(recipe.head, HEADS, "head")
+    return SequenceModel(layer, registry.call(head, "the head", inputs=width_of(layer), outputs=task.outputs))
+
+
+def _layer(recipe: Recipe, task: Task) -> nn.Module:
+    shape = {"input_size": task.inputs, "hidden_size": recipe.units, "num_layers": recipe.layers}
+    cell, gate = registry.find(recipe.cell, CELLS, "cell"), dict(recipe.gate)
+    if recipe.gate_class is Gaussian:
+        gate = {"mu": (1.0, float(task.steps)), "sigma": WIDE * task.steps} | gate
+    takes_gate = "gate" in registry.accepted(cell)
+    if "kind" in gate:
+        if not takes_gate:
+            raise UserError(f"the cell {recipe.cell} does not take a gate of your choice: use the cell gated")
+        gate = {"gate": make_gate(**gate)}
+    elif takes_gate and not recipe.options.get("gate"):
+        raise UserError(
+            f"the cell {recipe.cell} needs a kind of gate: {', '.join(GATES)}, or your own as package.module:Gate"
+        )
+    layer = registry.call(cell, f"the cell {recipe.cell}", **shape, **gate, **recipe.options)
+    if not isinstance(layer, nn.Module):
+        raise UserError(f"the cell {recipe.cell} made a {type(layer).__name__}, not a torch module")
+    return layer
+
+
+def _start_as_lstm(recipe: Recipe, layer: nn.Module) -> None:
+    weight = getattr(layer, "weight_hh_l0", None)
+    if weight is None or len(weight) != 4 * recipe.units:
+        raise UserError(f"init, forget_bias and chrono are starts of an LSTM, and {recipe.cell} has its own")
+    if recipe.init is not None:
+        INITIALISERS[recipe.init](layer)
+    if recipe.chrono is not None:
+        init.chrono_(layer, recipe.chrono)
+    elif recipe.forget_bias is not None:
+        init.forget_bias_(layer, recipe.forget_bias)
+
+
+def _paper(task: str, gate: Options, **values: Any) -> Recipe:
+    return Recipe(task, gate=gate, init="orthogonal", forget_bias=1.0, **values)
+
+
+_ADDING = _paper("adding", {"mu": (300.0, 700.0), "sigma": 40.0}, optimizer="adam", gate_lr=1.0, epochs=700)
+_SMNIST = _paper("smnist", {"mu": (1.0, 784.0), "sigma": 250.0}, decay=0.5, epochs=120)
+_SCIFAR = _paper(
+    "scifar", {"mu": (1.0, 1024.0), "sigma": 650.0}, units=128, head="deep", decay=0.9, epochs=100
+)  # fmt: skip
+_ADDING_1000 = _ADDING.changed(data={"steps": 1000})
+
+# The first preset of a task is its default. The LSTM of each table is the same recipe with cell="lstm".
+PRESETS: dict[str, Recipe] = {
+    "adding-1000": _ADDING_1000,  # Table 1, Fig. 2a
+    "adding-2000": _ADDING.changed(data={"steps": 2000}, gate={"mu": (500.0, 1500.0)}),  # Table 1, Fig. 2b
+    "adding-mu500": _ADDING_1000.changed(gate={"mu": 500.0}),  # Fig. 3
+    "adding-a1": _ADDING_1000.changed(gate={"sigma": 1.0}),  # Appendix B
+    "adding-a2": _ADDING_1000.changed(gate={"mu": (0.0, 400.0)}),
+    "adding-a3": _ADDING_1000.changed(gate={"mu": (600.0, 1000.0)}),
+    "adding-plstm": _ADDING_1000.changed(
+        cell="plstm", gate={"tau": 1000.0, "s": (250.0, 650.0), "r": 0.1}, epochs=500
+    ),  # Appendix C
+    "smnist": _SMNIST,  # Table 1, Fig. 2c
+    "smnist-budget": _SMNIST.changed(gate={"sigma": 50.0}, budget=1.0),  # Figs. 4 and 5
+    "pmnist": _SMNIST.changed(task="pmnist"),  # Table 2
+    "scifar": _SCIFAR,  # Table 1, Fig. 2d
+    "scifar-curriculum": _SCIFAR.changed(units=110, gate={"sigma": 50.0}, gate_lr=0.0, curriculum=True),  # Fig. 6
+}
+
+
+def preset(task: str, name: str | None = None) -> Recipe:
+    """The named preset, which must be one of this task's; without a name, the task's first, or a plain recipe."""
+    registry.find(task, TASKS, "task")
+    own = {key: recipe for key, recipe in PRESETS.items() if recipe.task == task}
+    if name is None:
+        return next(iter(own.values()), _paper(task, {}))
+    if name not in own:
+        has = f"it has {', '.join(own)}" if own else "it has none"
+        raise UserError(f"{task} has no preset {name!r}; {has}")
+    return own[name]
+
+
+def check_same_task(recipes: Sequence[Recipe]) -> None:
+    """Networks that train together see one task."""
+    for recipe in recipes[1:]:
+        for name in ("task", "data"):
+            ours, theirs = getattr(recipes[0], name), getattr(recipe, name)
+            if ours != theirs:
+                raise UserError(f"networks that train together have the same {name}, not {ours} and {theirs}")

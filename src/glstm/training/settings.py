@@ -1,0 +1,126 @@
+"""How to train, whatever the task and the network are."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Self
+
+from glstm.errors import UserError
+from glstm.training.optimizers import OPTIMIZERS
+
+SCHEDULES = ("constant", "linear", "cosine")
+
+# What networks that train together have in common; everything else may differ between them.
+SHARED = ("optimizer", "batch", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every value that decides how a network learns: the same values, task and initial network give the same result.
+
+    Gates have a learning rate of their own. A budget, a curriculum and the gates' rate need a network with gates.
+    """
+
+    optimizer: str = "rmsprop"
+    lr: float = 1e-3
+    decay: float = 0.9  # RMSProp's; Adam and SGD do not use it
+    gate_lr: float = 0.1
+    schedule: str = "constant"  # how lr and gate_lr fall to 0 over the epochs
+    clip: float = 1.0  # norm of the weights' gradient; 0: no clipping
+    batch: int = 100
+    epochs: int = 100
+    budget: float = 0.0  # lambda
+    budget_epochs: int = 0  # lambda rises to `budget` over so many epochs; 0: it is constant
+
+    curriculum: bool = False
+    alpha: float = 1 / 6
+    rho: float = 0.15
+    open_epochs: int = 10  # at the end of a curriculum, with every gate at open_sigma
+    open_sigma: float = 5000.0
+
+    seed: int = 0
+
+    def __post_init__(self):
+        for field in fields(Settings):
+            self._check_type(field.name, type(field.default))
+        for name, choices in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in choices:
+                raise UserError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r:.50}")
+        if not -(2**63) <= self.seed < 2**63:
+            raise UserError(f"seed must fit 64 bits, but {self.seed} does not")
+        for name in ("batch", "epochs"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("gate_lr", "clip", "budget", "budget_epochs", "open_epochs"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.budget_epochs > self.epochs:
+            raise UserError(f"budget_epochs is at most epochs, {self.epochs} here, not {self.budget_epochs}")
+        if self.budget_epochs and not self.budget:
+            raise UserError(f"budget_epochs is how long a budget takes to rise, but budget is {self.budget}")
+        for name in ("lr", "alpha"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not 0 < self.rho <= 1:
+            raise UserError(f"rho must be above 0 and at most 1, not {self.rho}")
+        if not 0 <= self.decay < 1:
+            raise UserError(f"decay must be at least 0 and below 1, not {self.decay}")
+
+    def _check_type(self, name: str, kind: type) -> None:
+        """JSON and callers may pass anything. A whole number is accepted for a float."""
+        value = getattr(self, name)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise UserError(f"{name} must be of type {kind.__name__}, not {value!r:.50}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{name} must be finite, not {value!r}")
+
+    @property
+    def trains_gates(self) -> bool:
+        """Whether the optimiser changes the gates' values; with a curriculum, the curriculum changes them."""
+        return self.gate_lr > 0 and not self.curriculum
+
+    def rate_share(self, epoch: int) -> float:
+        """The schedule's factor for lr and gate_lr in this epoch, counted from 1."""
+        done = (epoch - 1) / self.epochs
+        match self.schedule:
+            case "linear":
+                return 1 - done
+            case "cosine":
+                return (1 + math.cos(math.pi * done)) / 2
+            case _:
+                return 1.0
+
+    def budget_in(self, epoch: int) -> float:
+        """lambda in this epoch, counted from 1."""
+        return self.budget * min(1.0, epoch / self.budget_epochs) if self.budget_epochs else self.budget
+
+    def changed(self, **values: Any) -> Self:
+        return replace(self, **values)
+
+    def settings_as_dict(self) -> dict[str, Any]:
+        """Only the fields of Settings, also from a Recipe."""
+        own = {field.name for field in fields(Settings)}
+        return {name: value for name, value in asdict(self).items() if name in own}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """From JSON."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise UserError(f"there are entries this version does not know: {', '.join(unknown)}")
+        return cls(**values)
+
+
+def check_together(settings: Sequence[Settings], names: Sequence[object] = ()) -> None:
+    """Whether networks with these settings can train together; `names` are their names in error messages."""
+    if not settings:
+        raise UserError("a population needs at least one network")
+    for name in SHARED:
+        for number, other in enumerate(settings):
+            ours, theirs = getattr(settings[0], name), getattr(other, name)
+            if ours != theirs:
+                who = f" ({names[0]} and {names[number]})" if names else ""
+                hint = "; --epochs gives all of them the same" if names and name == "epochs" else ""
+                raise UserError(
+                    f"networks that train together have the same {name}, not {ours} and {theirs}{who}{hint}"
+                )
