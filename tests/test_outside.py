@@ -200,3 +200,14 @@ def test_all_of_it_by_commands_alone(tmp_path):
         done = glstm_command(*call, cwd=tmp_path)
         assert done.returncode == 2
         assert message in " ".join(done.stderr.split())
+
+
+def test_two_processes_test_and_save_the_same_running_statistics(tmp_path):
+    shutil.copy(OUTSIDE / "own_things.py", tmp_path)
+    options = ["own_things:Parity", "--cell", "own_things:Normed", "--units", 5, "--batch", 20, "--device", "cpu"]
+    done = glstm_command("train", *options, "--epochs", 2, "--devices", 2, "--out", "two", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "two" / "metrics.csv").open() as file:
+        logged = float(list(csv.DictReader(file))[-1]["test_loss"])
+    evaluated = glstm_command("evaluate", "two", "--json", cwd=tmp_path)
+    assert json.loads(evaluated.stdout)["rows"][0]["loss"] == pytest.approx(logged, rel=1e-6)

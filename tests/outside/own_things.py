@@ -73,6 +73,19 @@ class SkippingCell(LeakyCell):
         return output.repeat_interleave(2, 0)[: len(x)], state
 
 
+class Normed(nn.Module):
+    """A cell whose input is normalised over the batch, with running statistics."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1):
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.norm = nn.BatchNorm1d(input_size)
+        self.cell = LeakyCell(input_size, hidden_size, dropout=0.0)
+
+    def forward(self, x: Tensor, hx=None):
+        return self.cell(self.norm(x.flatten(0, 1)).view_as(x), hx)
+
+
 def tanh_head(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, 5), nn.Tanh(), nn.Linear(5, outputs))
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 import torch
-from own_things import LeakyCell, Parity
+from own_things import LeakyCell, Normed, Parity
 from torch import Tensor, nn
 
 from glstm import GatedLSTM, Gaussian, SequenceModel
@@ -14,19 +14,6 @@ from glstm.training import Population, Settings, Trainer
 from small_runs import StopAfter, results
 
 SETTINGS = Settings(optimizer="adam", lr=0.01, batch=16, epochs=2)
-
-
-class Normed(nn.Module):
-    """A cell whose input is normalised over the batch, with running statistics."""
-
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1):
-        super().__init__()
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.norm = nn.BatchNorm1d(input_size)
-        self.cell = LeakyCell(input_size, hidden_size, dropout=0.0)
-
-    def forward(self, x: Tensor, hx=None):
-        return self.cell(self.norm(x.flatten(0, 1)).view_as(x), hx)
 
 
 class Tied(nn.Module):
