@@ -4,7 +4,6 @@ The modules that this one imports know objects only, no names. Names are looked 
 `GATES` and `HEADS`, or imported: `package.module:name` works everywhere a short name does.
 """
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -129,9 +128,6 @@ class Recipe(Settings):
             return cls(**{name: _from_json(value) for name, value in values.items()})
         except TypeError as error:
             raise UserError(f"the recipe is not whole, or holds a value of the wrong kind: {error}") from None
-
-    def __str__(self) -> str:
-        return json.dumps(self.as_dict())
 
 
 def _from_json(value: Any) -> Any:

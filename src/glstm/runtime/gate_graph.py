@@ -81,10 +81,7 @@ class _Translation:
     def _call(self, node: torch.fx.Node, arguments: list[Any]) -> str:
         name = str(node.target).removeprefix("aten.").split(".")[0].rstrip("_")
         if name in ARITHMETIC:  # where torch takes a truth value for 0 or 1
-            pairs = zip(arguments, node.args)
-            arguments = [
-                self.graph.add("Cast", one, to=TensorProto.FLOAT) if _is_bool(of) else one for one, of in pairs
-            ]
+            arguments = [self._as_number(one) if _is_bool(of) else one for one, of in zip(arguments, node.args)]
         if name in UNARY:
             return self.graph.add(UNARY[name], self._number(arguments[0]))
         if name in BINARY and not node.kwargs:
