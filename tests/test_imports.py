@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "gates": set(),
     "times": set(),
     "masks": set(),
+    "scaling": set(),
     "ops": set(),
     "tables": {"ops"},
     "weights": {"gates"},

@@ -21,6 +21,8 @@ from glstm.models import SequenceModel as SequenceModel
 from glstm.rnn import GRNN as GRNN
 from glstm.runtime import Runtime as Runtime
 from glstm.runtime import deploy as deploy
+from glstm.scaling import Rescale as Rescale
+from glstm.scaling import Standardize as Standardize
 from glstm.streaming import stream as stream
 from glstm.training.budget import budget as budget
 from glstm.training.curriculum import TemporalCurriculum as TemporalCurriculum

@@ -13,8 +13,11 @@ EXTRA_WITH = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "PIL": "data",
+    "polars": "tables",
     "pooch": "data",
     "rich": "train",
+    "sklearn": "sklearn",
+    "tensorboard": "tensorboard",
     "typer": "cli",
 }
 

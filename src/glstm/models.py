@@ -1,41 +1,103 @@
-"""A recurrent layer and a head that reads its final state: the networks of the paper, around any cell."""
+"""A recurrent layer, a head, and what is between raw numbers and them: the networks of the paper, around any cell."""
 
+import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, cat, nn, where
 from torch.nn.functional import linear
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from glstm import masks
 from glstm.gated import GatedLSTM
 
+READS = ("last", "every", "mean", "max")
+
 
 class SequenceModel(nn.Module):
-    """x (T, B, D) -> head(h_n of the top layer, both directions side by side) (B, outputs).
+    """x (T, B, D) -> head(what it reads of the top layer, both directions side by side) (B, outputs).
 
     `layer` is any module with `torch.nn.LSTM`'s calling convention: x in, output and state out. A state may also be a
-    single tensor, as `torch.nn.GRU`'s is.
+    single tensor, as `torch.nn.GRU`'s is. If the layer has batch_first, x and every other layout is (B, T, ...).
+
+    `reads` is what the head reads: the "last" state; "every" step's output, which gives (T, B, outputs); or the "mean"
+    or "max" of all steps' outputs. `inputs` is applied to x before the layer, `outputs` to what the head returns: a
+    `Standardize` and a `Rescale` let a network take and return raw numbers. `classes` are the names of the outputs.
     """
 
     layer: Any  # of any class: only deployment and code that reads gates need to know which
 
-    def __init__(self, layer: nn.Module, head: nn.Module):
+    def __init__(
+        self,
+        layer: nn.Module,
+        head: nn.Module,
+        *,
+        reads: str = "last",
+        inputs: nn.Module | None = None,
+        outputs: nn.Module | None = None,
+        classes: Sequence[str] | None = None,
+    ):
         if not callable(getattr(layer, "forward", None)) or not isinstance(layer, nn.Module):
             raise TypeError(f"the layer must be a module with torch.nn.LSTM's convention, not {type(layer).__name__}")
+        if reads not in READS:
+            raise ValueError(f"reads must be one of {', '.join(READS)}, not {reads!r:.50}")
         super().__init__()
         self.layer = layer
         self.head = head
+        self.reads = reads
+        self.inputs = inputs
+        self.outputs = outputs
+        self.classes = None if classes is None else tuple(map(str, classes))
 
-    def forward(self, x: Tensor, times: Tensor | None = None) -> Tensor:
-        if isinstance(self.layer, GatedLSTM):
-            _, state = self.layer(x, times=times, sequence=False)
-        elif times is None:
-            _, state = self.layer(x)
-        else:
-            _, state = self.layer(x, times=times)
-        h_n = state if isinstance(state, Tensor) else state[0]
-        directions = 2 if getattr(self.layer, "bidirectional", False) else 1
-        return self.head(h_n[-1] if directions == 1 else cat((h_n[-2], h_n[-1]), -1))
+    def forward(self, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        """`times` as the layer takes them; a layer that takes none does not get them. `lengths` (B,): how many steps of
+        each sequence count, the others are padding. Of a step that is padding, the output means nothing."""
+        if self.inputs is not None:
+            x = self.inputs(x, self._steps_axis) if x.dim() == 3 else self.inputs(x)
+        y = self.head(self._read(x, times, lengths))
+        return y if self.outputs is None else self.outputs(y)
+
+    @property
+    def _steps_axis(self) -> int:
+        return 1 if getattr(self.layer, "batch_first", False) else 0
+
+    @property
+    def _directions(self) -> int:
+        return 2 if getattr(self.layer, "bidirectional", False) else 1
+
+    def _read(self, x: Tensor, times: Tensor | None, lengths: Tensor | None) -> Tensor:
+        if self.reads == "last" and lengths is None:
+            last_only = {"sequence": False} if isinstance(self.layer, GatedLSTM) else {}
+            _, state = self.layer(x, **last_only, **self._at(times))
+            h_n = state if isinstance(state, Tensor) else state[0]
+            return h_n[-1] if self._directions == 1 else cat((h_n[-2], h_n[-1]), -1)
+        output = self._all_steps(x, times, lengths)
+        if self.reads == "every":
+            return output
+        axis = self._steps_axis if x.dim() == 3 else 0
+        if self.reads == "last":
+            return _last(output, lengths, axis, self._directions)
+        return _pooled(output, lengths, axis, self.reads)
+
+    def _all_steps(self, x: Tensor, times: Tensor | None, lengths: Tensor | None) -> Tensor:
+        """The layer's output. A layer of one direction may read the padding: what it gives before that is the same."""
+        if lengths is None or self._directions == 1:
+            return self.layer(x, **self._at(times))[0]
+        first, steps = bool(self._steps_axis), x.shape[self._steps_axis]
+        where_ends = lengths.cpu()
+
+        def packed(values: Tensor) -> Any:
+            return pack_padded_sequence(values, where_ends, first, enforce_sorted=False)
+
+        own = times is not None and times.dim() == 2
+        at = self._at(packed(times) if own else times)
+        output, _ = self.layer(packed(x), **at)
+        return pad_packed_sequence(output, first, total_length=steps)[0]
+
+    def _at(self, times: Any) -> dict[str, Any]:
+        return {} if times is None or not _takes_times(self.layer) else {"times": times}
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `model.safetensors` and `config.json` into a folder, from which `from_pretrained` makes it again."""
@@ -49,6 +111,32 @@ class SequenceModel(nn.Module):
         from glstm.pretrained import from_pretrained
 
         return from_pretrained(folder)
+
+
+def _takes_times(layer: nn.Module) -> bool:
+    return "times" in inspect.signature(layer.forward).parameters
+
+
+def _last(output: Tensor, lengths: Tensor, axis: int, directions: int) -> Tensor:
+    """The output (T, B, H) or (B, T, H) at each sequence's last step; of the backward direction, at its first."""
+    output = output if axis == 0 else output.transpose(0, 1)
+    wanted = (lengths - 1).clamp(min=0).view(1, -1, 1).expand(1, -1, output.shape[-1])
+    last = output.gather(0, wanted).squeeze(0)
+    if directions == 1:
+        return last
+    units = output.shape[-1] // 2
+    return cat((last[..., :units], output[0, ..., units:]), -1)
+
+
+def _pooled(output: Tensor, lengths: Tensor | None, axis: int, how: str) -> Tensor:
+    """The mean or the maximum over the steps that count."""
+    if lengths is None:
+        return output.mean(axis) if how == "mean" else output.amax(axis)
+    steps = torch.arange(output.shape[axis], device=output.device)
+    counts = (steps[:, None] < lengths) if axis == 0 else (steps < lengths[:, None])
+    if how == "max":
+        return output.masked_fill(~counts.unsqueeze(-1), -torch.inf).amax(axis)
+    return where(counts.unsqueeze(-1), output, 0).sum(axis) / lengths.unsqueeze(-1)
 
 
 class DropConnect(masks.Keyed, nn.Linear):
