@@ -131,10 +131,10 @@ def save(figure: "Figure", path: Path) -> None:
 
 
 def learning_curve(curve: Curve, *, metric: str, percent: bool = False) -> "Figure":
-    """Test metric against epochs, on a log scale: errors fall by orders of magnitude."""
+    """A metric against epochs, on a log scale: errors fall by orders of magnitude."""
     figure = new_figure(6, 3.6)
     axes = figure.add_subplot()
-    draw_curves(axes, [curve], Axis("epoch", whole=True), Axis(f"test {metric}", log=True, percent=percent))
+    draw_curves(axes, [curve], Axis("epoch", whole=True), Axis(metric, log=True, percent=percent))
     axes.legend(frameon=False)
     return figure
 

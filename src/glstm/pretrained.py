@@ -85,8 +85,9 @@ def serialized(model: nn.Module) -> bytes:
     return save(plain(model.state_dict()), {"format": "pt"})
 
 
-def save_values(path: Path, model: nn.Module) -> None:
-    write_atomically(path, serialized(model))
+def save_values(path: Path, values: dict[str, Tensor]) -> None:
+    """A model's state_dict."""
+    write_atomically(path, save(plain(values), {"format": "pt"}))
 
 
 def load_values(path: Path, model: nn.Module) -> None:

@@ -15,13 +15,13 @@ from torch import nn
 
 from glstm import init, registry
 from glstm.cells import CELLS
-from glstm.data import TASKS
+from glstm.data import TASKS, ArrayTask, Sequences
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.gates import GATES, Gate, Gaussian, Phased
 from glstm.layers import GLSTM, PLSTM
-from glstm.models import HEADS, SequenceModel, width_of
+from glstm.models import HEADS, READS, SequenceModel, width_of
 from glstm.training.settings import Settings
 
 Options = dict[str, Any]
@@ -44,6 +44,7 @@ class Recipe(Settings):
     gate: Options = field(default_factory=dict, hash=False)  # its values; "kind", if it is not the cell's usual one
     options: Options = field(default_factory=dict, hash=False)  # what else the cell is made with, such as threshold
     head: str = "linear"
+    reads: str | None = None  # what the head reads; None: every step if each has a target, else the last
     segment: int | None = None  # steps between stored states; None: everything is stored for the backward pass
 
     init: str | None = None  # None: the cell's own initial values
@@ -67,6 +68,8 @@ class Recipe(Settings):
         ):
             if not isinstance(value, str):
                 raise UserError(f"{name} must be a name, not {value!r:.50}")
+        if self.reads is not None and self.reads not in READS:
+            raise UserError(f"reads must be one of {', '.join(READS)}, not {self.reads!r:.50}")
         if self.init is not None and self.init not in INITIALISERS:
             raise UserError(f"init must be one of {', '.join(INITIALISERS)}, not {self.init!r:.50}")
         for name in ("forget_bias", "chrono"):
@@ -159,11 +162,26 @@ def make_task(recipe: Recipe, folder: Path | str | None = None, device: torch.de
         raise UserError(f"{twice[0]} is said for the whole run, not as an option of the task: leave it out")
     where = {name: value for name, value in where.items() if name not in recipe.data}
     task = registry.call(maker, f"the task {recipe.task}", **recipe.data, **where)
+    if isinstance(task, Sequences | tuple | dict):  # your own data, of which a task can be made
+        task = _task_of(task, recipe.task, device)
     if not isinstance(task, Task):
         raise UserError(f"{recipe.task} made a {type(task).__name__}, not a task: that is derived from glstm.data.Task")
     if task.device.type != torch.device(device).type:
         raise UserError(f"{recipe.task} lies on {task.device}, and {device} was asked for: let it take a device")
     return task
+
+
+def _task_of(found: Any, path: str, device: torch.device | str) -> Task:
+    options = {"name": path.rpartition(":")[2], "device": device}
+    match found:
+        case Sequences():
+            return ArrayTask(found, **options)
+        case tuple() if len(found) == 2:
+            return ArrayTask(*found, **options)
+        case dict() if "x" in found:
+            return registry.call(ArrayTask, f"the task {path}", **options, **found)
+        case _:
+            raise UserError(f"{path} made a {type(found).__name__}, not a task, nor Sequences, (x, y) or a dictionary")
 
 
 def find_gate(kind: str) -> type[Gate]:
@@ -191,14 +209,27 @@ def make_model(recipe: Recipe, task: Task) -> SequenceModel:
             raise UserError(f"segment is for gated layers, and {recipe.cell} is none: leave it out")
         layer.segment = recipe.segment
     head = registry.find(recipe.head, HEADS, "head")
-    return SequenceModel(layer, registry.call(head, "the head", inputs=width_of(layer), outputs=task.outputs))
+    reads = recipe.reads or ("every" if task.per_step else "last")
+    if (reads == "every") != task.per_step:
+        targets = "each step" if task.per_step else "each sequence"
+        raise UserError(f"{task.name} has a target for {targets}, so the head cannot read {reads!r}")
+    return SequenceModel(
+        layer,
+        registry.call(head, "the head", inputs=width_of(layer), outputs=task.outputs),
+        reads=reads,
+        inputs=task.make_inputs(),
+        outputs=task.make_outputs(),
+        classes=task.classes,
+    )
 
 
 def _layer(recipe: Recipe, task: Task) -> nn.Module:
-    shape = {"input_size": task.inputs, "hidden_size": recipe.units, "num_layers": recipe.layers}
-    cell, gate = registry.find(recipe.cell, CELLS, "cell"), dict(recipe.gate)
-    if recipe.gate_class is Gaussian:
-        gate = {"mu": (1.0, float(task.steps)), "sigma": WIDE * task.steps} | gate
+    cell = registry.find(recipe.cell, CELLS, "cell")
+    inputs = getattr(task.make_inputs(), "outputs", task.inputs)
+    shape = {"input_size": inputs, "hidden_size": recipe.units, "num_layers": recipe.layers}
+    if task.clock != (0.0, 1.0) and "origin" in registry.accepted(cell):
+        shape |= dict(zip(("origin", "unit"), task.clock, strict=True))
+    gate = _usual_values(recipe.gate_class, task) | recipe.gate
     takes_gate = "gate" in registry.accepted(cell)
     if "kind" in gate:
         if not takes_gate:
@@ -212,6 +243,16 @@ def _layer(recipe: Recipe, task: Task) -> nn.Module:
     if not isinstance(layer, nn.Module):
         raise UserError(f"the cell {recipe.cell} made a {type(layer).__name__}, not a torch module")
     return layer
+
+
+def _usual_values(kind: type[Gate] | None, task: Task) -> Options:
+    """Values that fit the task's times, where a recipe does not say."""
+    first, span = task.first_time, task.span
+    if kind is Gaussian:
+        return {"mu": (first, task.last_time), "sigma": WIDE * span}
+    if kind is Phased and isinstance(task, ArrayTask):  # as the paper's for 1000 steps
+        return {"tau": span, "s": (first + 0.25 * span, first + 0.65 * span)}
+    return {}
 
 
 def _start_as_lstm(recipe: Recipe, layer: nn.Module) -> None:
@@ -254,6 +295,14 @@ PRESETS: dict[str, Recipe] = {
     "scifar": _SCIFAR,  # Table 1, Fig. 2d
     "scifar-curriculum": _SCIFAR.changed(units=110, gate={"sigma": 50.0}, gate_lr=0.0, curriculum=True),  # Fig. 6
 }
+
+
+def own_data(path: Path | str, **data: Any) -> Recipe:
+    """The recipe for a file of your own; `data` are options of `glstm.data.file_task`."""
+    return _paper(
+        "file", {}, data={"path": str(path), **data}, units=64, optimizer="adam", lr=2e-3, gate_lr=None, open_sigma=None,
+        batch=32, epochs=300, patience=50,
+    )  # fmt: skip
 
 
 def preset(task: str, name: str | None = None) -> Recipe:

@@ -1,7 +1,23 @@
 """Timestamps: what the caller gives is checked and becomes one floating tensor (T,) or (T, B)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
+
+_known_to_increase = False
+
+
+@contextmanager
+def known_to_increase() -> Iterator[None]:
+    """Inside it, times are not checked: on a GPU every check waits for the device."""
+    global _known_to_increase
+    before, _known_to_increase = _known_to_increase, True
+    try:
+        yield
+    finally:
+        _known_to_increase = before
 
 
 def count_up(steps: int | range, device: torch.device) -> Tensor:
@@ -42,7 +58,7 @@ def as_times(
         times = times.float()
     if times.dim() == 2 and batch_first:
         times = times.T
-    if _has_values(times):
+    if not _known_to_increase and _has_values(times):
         _check(times, valid)
     # Padding may hold anything, even NaN, and must not reach a gradient.
     return times if valid is None or times.dim() == 1 else torch.where(valid, times, 0)

@@ -10,7 +10,7 @@ from glstm.models import SequenceModel
 from glstm.pretrained import save_values
 from glstm.recipes import Recipe, make_model, make_task
 from glstm.training.checkpoint import load_checkpoint, read_extra, save_checkpoint
-from glstm.training.evaluate import cost, error_sums, sums_of, threshold_at
+from glstm.training.evaluate import cost, error_sums, predict_with, sums_of, threshold_at
 from glstm.training.run import RunFolder, runs_in
 
 RECIPE = Recipe("adding", data={"steps": 30, "test_size": 50}, units=8, gate={"mu": (1.0, 30.0), "sigma": 5.0},
@@ -23,14 +23,14 @@ def folder(tmp_path) -> RunFolder:
     run = RunFolder(tmp_path / "run")
     model = make_model(RECIPE, TASK)
     run.create(RECIPE, TASK, model, {"device": "cpu"}, RECIPE.names_as_dict())
-    save_values(run.model, model)
+    save_values(run.model, model.state_dict())
     return run
 
 
 def test_a_model_folder_loads_the_network_it_describes(folder):
     torch.manual_seed(5)
     model = make_model(RECIPE, TASK)
-    save_values(folder.model, model)
+    save_values(folder.model, model.state_dict())
     loaded = folder.load_model()
     again = SequenceModel.from_pretrained(folder.path)  # a run folder is a model folder
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
@@ -74,7 +74,7 @@ def test_a_broken_or_foreign_network_file_is_said_so(folder):
     folder.model.unlink()
     with pytest.raises(UserError, match=r"there is no model\.safetensors in"):
         folder.load_model()
-    save_values(folder.model, make_model(RECIPE.changed(units=9), TASK))
+    save_values(folder.model, make_model(RECIPE.changed(units=9), TASK).state_dict())
     with pytest.raises(UserError, match=r"does not fit the network that config\.json beside it describes"):
         folder.load_model()
 
@@ -138,8 +138,11 @@ def test_errors_are_sums_over_the_whole_test_set_whoever_computes_them():
     task, model = TASK, make_model(RECIPE, TASK)
     loss, error = error_sums(model, task, 16)
     assert model.training
-    halves = [sums_of(model.eval(), task, 16, rank=rank, world=2) for rank in (0, 1)]
-    assert sum(float(part[1]) for part in halves) == pytest.approx(float(error), rel=1e-6)
+    whole = Batch(*task.test_samples(slice(0, task.test_size)))
+    halves = [whole.share(rank, 2, per_step=False) for rank in (0, 1)]
+    sums = [task.errors(model(half.x), half.y).double().sum() for half in halves]
+    assert float(sum(sums)) == pytest.approx(float(error), rel=1e-6)
+    assert float(sums_of(predict_with(model), task, 7)[1]) == pytest.approx(float(error), rel=1e-6)
     assert float(loss) == pytest.approx(float(error))
 
 

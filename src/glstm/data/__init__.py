@@ -1,13 +1,18 @@
-"""Tasks: the adding problem, sequential and permuted MNIST, sequential CIFAR-10; and the base class of all tasks."""
+"""Tasks: from your own arrays and files, and the paper's: adding, sequential and permuted MNIST, sequential CIFAR-10."""
 
 from collections.abc import Callable
 
 from glstm.data.adding import Adding as Adding
+from glstm.data.arrays import ArrayTask as ArrayTask
 from glstm.data.cifar import CIFAR10 as CIFAR10
 from glstm.data.cifar import SequentialCIFAR10 as SequentialCIFAR10
+from glstm.data.from_file import file_task as file_task
 from glstm.data.mnist import MNIST as MNIST
 from glstm.data.mnist import PermutedMNIST as PermutedMNIST
 from glstm.data.mnist import SequentialMNIST as SequentialMNIST
+from glstm.data.reading import read as read
+from glstm.data.sequences import Sequences as Sequences
+from glstm.data.task import Batch as Batch
 from glstm.data.task import Task as Task
 
 # What makes a task, by name. Those that need files take `folder`, those that need a device take `device`.
@@ -16,5 +21,6 @@ TASKS: dict[str, Callable[..., Task]] = {
     "smnist": SequentialMNIST,
     "pmnist": PermutedMNIST,
     "scifar": SequentialCIFAR10,
+    "file": file_task,
 }
 DATASETS = {dataset.name: dataset for dataset in (MNIST, CIFAR10)}

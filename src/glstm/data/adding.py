@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from glstm.data.task import Batch, Stage, Task, check_sizes, generator
+from glstm.data.task import Pair, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
 
 
@@ -25,26 +25,26 @@ class Adding(Task):
             raise UserError(f"the adding task marks two positions, so it needs at least 2 steps, not {steps}")
         self.steps, self.train_size, self.test_size = steps, train_size, test_size
         self.device = torch.device(device)
-        self._test: Batch | None = None
+        self._test: Pair | None = None
 
     def stage(self, seed: int, epoch: int) -> Stage:
         return self._draw(self.train_size, "train", seed, epoch)
 
-    def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
+    def cut(self, stage: Stage, wanted: slice | Tensor) -> Pair:
         x, y = stage
         return x[:, wanted], y[wanted]
 
-    def test_samples(self, wanted: slice) -> Batch:
+    def test_samples(self, wanted: slice) -> Pair:
         if self._test is None:
             self._test = self._draw(self.test_size, "test")  # one set, however it is cut into batches
         return self.cut(self._test, wanted)
 
-    def held_out(self, count: int, batch: int) -> tuple[list[Batch], str]:
+    def held_out(self, count: int, batch: int) -> tuple[list[Pair], str]:
         stage = self._draw(count, "held out")
         parts = [slice(first, first + batch) for first in range(0, count, batch)]
         return [self.cut(stage, part) for part in parts], "fresh sequences"
 
-    def _draw(self, size: int, *stream: object) -> Batch:
+    def _draw(self, size: int, *stream: object) -> Pair:
         draws = generator(self.device, "adding", self.steps, *stream)
         values = torch.rand(self.steps, size, generator=draws, device=self.device)
         first = torch.randint(self.steps, (size,), generator=draws, device=self.device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from glstm.data.task import Batch, Stage, Task, check_sizes, generator
+from glstm.data.task import Pair, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
 
 Images = tuple[Tensor, Tensor]  # uint8 (N, T, D) and labels (N,)
@@ -62,7 +62,7 @@ class PixelTask(Task):
         moves = torch.randint(-self.shift, self.shift + 1, (self.train_size, 2), generator=draws)
         return order, moves.to(self.device)
 
-    def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
+    def cut(self, stage: Stage, wanted: slice | Tensor) -> Pair:
         order, *moves = stage
         x, y = self._samples("train", order[wanted])
         return (self._moved(x, moves[0][wanted]), y) if moves else (x, y)
@@ -75,7 +75,7 @@ class PixelTask(Task):
         source = torch.where(inside, rows * self._side + columns, 0).mT.unsqueeze(-1).expand(x.shape)
         return x.gather(0, source) * inside.mT.unsqueeze(-1)
 
-    def held_out(self, count: int, batch: int) -> tuple[list[Batch], str]:
+    def held_out(self, count: int, batch: int) -> tuple[list[Pair], str]:
         """Training images that `train_size` left out."""
         if not self._unused or not len(self._unused[0]):
             return super().held_out(count, batch)
@@ -84,10 +84,10 @@ class PixelTask(Task):
         batches = [_as_batch(images[first : first + batch], labels[first : first + batch]) for first in starts]
         return batches, "training sequences that were held out"
 
-    def test_samples(self, wanted: slice) -> Batch:
+    def test_samples(self, wanted: slice) -> Pair:
         return self._samples("test", wanted)
 
-    def _samples(self, split: str, wanted: slice | Tensor) -> Batch:
+    def _samples(self, split: str, wanted: slice | Tensor) -> Pair:
         images, labels = self._splits[split]
         return _as_batch(images[wanted], labels[wanted])
 
@@ -123,5 +123,5 @@ class FilePixelTask(PixelTask):
         )  # fmt: skip
 
 
-def _as_batch(images: Tensor, labels: Tensor) -> Batch:
+def _as_batch(images: Tensor, labels: Tensor) -> Pair:
     return images.transpose(0, 1).float() / 255, labels

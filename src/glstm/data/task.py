@@ -4,14 +4,47 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glstm.errors import UserError
 
-Batch = tuple[Tensor, Tensor]  # x (T, B, D) and y (B,)
+if TYPE_CHECKING:
+    from glstm.data.arrays import ArrayTask
+
 Stage = tuple[Tensor, ...]  # what an epoch's batches are cut from
+PARTS = ("train", "validation", "test")
+
+
+class Batch(NamedTuple):
+    """Some sequences. A task whose sequences have neither times nor lengths returns just x and y, as a pair."""
+
+    x: Tensor  # (T, B, D)
+    y: Tensor  # (B,) or (B, K); with targets of each step (T, B) or (T, B, K)
+    times: Tensor | None = None  # (T,), or (T, B) if every sequence has its own; None: 1, 2, ...
+    lengths: Tensor | None = None  # (B,), where the sequences end; None: all are T steps long
+
+    def arguments(self) -> dict[str, Tensor]:
+        """What a model is given besides x."""
+        return {name: value for name in ("times", "lengths") if (value := getattr(self, name)) is not None}
+
+    def share(self, rank: int, world: int, per_step: bool) -> Self:
+        """The samples rank, rank + world, rank + 2 world and so on."""
+        if world == 1:
+            return self
+        own = slice(rank, None, world)
+        times = self.times if self.times is None or self.times.dim() == 1 else self.times[:, own]
+        lengths = None if self.lengths is None else self.lengths[own]
+        return type(self)(self.x[:, own], self.y[:, own] if per_step else self.y[own], times, lengths)
+
+    @property
+    def size(self) -> int:
+        return self.x.shape[1]
+
+
+Pair = tuple[Tensor, Tensor]
 
 
 class Task(ABC):
@@ -25,27 +58,52 @@ class Task(ABC):
 
     name: str
     device: torch.device
-    steps: int
+    steps: int  # of the longest sequence
     inputs: int
     outputs: int
     train_size: int
+    validation_size: int = 0  # sequences that decide which epoch was the best; 0: there are none
     test_size: int
     metric: str  # the name of the mean of `errors`, for the head of a column
     as_percent: bool  # whether the metric is shown in percent
+    per_step: bool = False  # whether each step has a target, not each sequence
+    classes: tuple[str, ...] | None = None  # names of the outputs
+    times: Tensor | None = None  # (T,) if all sequences have the same times; None: 1, 2, ..., or each its own
+    own_times: bool = False  # whether each sequence has its own times
+    equally_long: bool = True
     _staged: tuple[tuple[int, int], Stage] | None = None  # the last (seed, epoch) that `batch` was called with
 
-    def batches(self, split: str, batch: int, seed: int = 0, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from number `start` on; the last one may be smaller. Test batches never change."""
-        for index in range(start, self.batch_count(split, batch)):
-            yield self.batch(split, batch, seed, epoch, index)
+    @staticmethod
+    def from_arrays(x: Any, y: Any = None, **options: Any) -> "ArrayTask":
+        """A task from your own arrays; `glstm.data.ArrayTask` says which options there are."""
+        from glstm.data.arrays import ArrayTask
 
-    def batch_count(self, split: str, batch: int) -> int:
-        return math.ceil((self.train_size if split == "train" else self.test_size) / batch)
+        return ArrayTask(x, y, **options)
 
-    def batch(self, split: str, batch: int, seed: int, epoch: int, index: int) -> Batch:
+    @staticmethod
+    def from_file(path: Any, **options: Any) -> "ArrayTask":
+        """A task from your own files; `glstm.data.file_task` says which options there are."""
+        from glstm.data.from_file import file_task
+
+        return file_task(path, **options)
+
+    def batches(self, part: str, batch: int, seed: int = 0, epoch: int = 0, start: int = 0) -> Iterator[Batch | Pair]:
+        """The epoch's batches from number `start` on; the last one may be smaller. Only training batches change."""
+        for index in range(start, self.batch_count(part, batch)):
+            yield self.batch(part, batch, seed, epoch, index)
+
+    def size(self, part: str) -> int:
+        return {"train": self.train_size, "validation": self.validation_size, "test": self.test_size}[part]
+
+    def batch_count(self, part: str, batch: int) -> int:
+        return math.ceil(self.size(part) / batch)
+
+    def batch(self, part: str, batch: int, seed: int, epoch: int, index: int) -> Batch | Pair:
         wanted = slice(index * batch, (index + 1) * batch)
-        if split == "test":
+        if part == "test":
             return self.test_samples(wanted)
+        if part == "validation":
+            return self.validation_samples(wanted)
         if self._staged is None or self._staged[0] != (seed, epoch):
             self._staged = (seed, epoch), self.stage(seed, epoch)
         return self.cut(self._staged[1], wanted)
@@ -55,11 +113,14 @@ class Task(ABC):
         """What the epoch's batches are cut from."""
 
     @abstractmethod
-    def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
+    def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch | Pair:
         """Samples by their numbers, a range or a tensor (B,)."""
 
     @abstractmethod
-    def test_samples(self, wanted: slice) -> Batch: ...
+    def test_samples(self, wanted: slice) -> Batch | Pair: ...
+
+    def validation_samples(self, wanted: slice) -> Batch | Pair:
+        raise NotImplementedError(f"{self.name} has a validation_size, and so needs validation_samples")
 
     @abstractmethod
     def losses(self, prediction: Tensor, y: Tensor) -> Tensor:
@@ -69,13 +130,47 @@ class Task(ABC):
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         """The metric of each sample, in the same shapes."""
 
-    def held_out(self, count: int, batch: int) -> tuple[list[Batch], str]:
+    def grid(self) -> Tensor:
+        """Times (T,) that show the gates in a picture: those of all sequences, or evenly spaced over theirs."""
+        return torch.arange(1, self.steps + 1, dtype=torch.float32) if self.times is None else self.times.cpu()
+
+    @property
+    def first_time(self) -> float:
+        return 1.0
+
+    @property
+    def last_time(self) -> float:
+        return float(self.steps)
+
+    @property
+    def span(self) -> float:
+        """How long a sequence is, in the unit of its times: what the gates' widths and rates are shares of."""
+        return float(self.steps)
+
+    @property
+    def clock(self) -> tuple[float, float]:
+        """The origin and the unit in which a layer keeps the moments of its gates, in the task's times."""
+        return 0.0, 1.0
+
+    def make_inputs(self) -> nn.Module | None:
+        """What a network does with x first, such as a `Standardize` of the training part; None: nothing."""
+        return None
+
+    def make_outputs(self) -> nn.Module | None:
+        """What a network does with its head's outputs last, such as a `Rescale`; None: nothing."""
+        return None
+
+    def held_out(self, count: int, batch: int) -> tuple[list[Batch] | list[Pair], str]:
         """Up to `count` sequences for a choice such as that of a threshold, in batches, and a description of them. They
         are sequences that no network of this task was trained on, if there are any."""
-        size = min(count, self.train_size)
+        part = "validation" if self.validation_size else "train"
+        size = min(count, self.size(part))
         wanted = [slice(first, min(first + batch, size)) for first in range(0, size, batch)]
+        if part == "validation":
+            batches: Any = [self.validation_samples(own) for own in wanted]
+            return batches, "validation sequences"
         stage = self.stage(0, 0)
-        batches = [self.cut(stage, part) for part in wanted]
+        batches = [self.cut(stage, own) for own in wanted]
         return batches, "training sequences, which the network may have seen: a smaller train_size would hold some out"
 
     def artifacts(self) -> dict[str, object]:

@@ -22,13 +22,24 @@ class EpochRow:
 
     epoch: int
     train_loss: float
-    test_loss: float
-    test_error: float
+    test_loss: float | None  # None: there is a validation set, and the test set is for the end; or there is none
+    test_error: float | None
     mean_k: float | None  # None: it has no gates
     open_share: float | None  # the share of all updates of units that is made; None: it is not counted
     seconds: float  # of training; that of the test comes next
     test_seconds: float
     together: int = 1  # networks that shared these seconds
+    validation_loss: float | None = None  # None: there is no validation set
+    validation_error: float | None = None
+
+    @property
+    def error(self) -> float | None:
+        """That on sequences it was not trained on: of the validation set, if there is one."""
+        return self.test_error if self.validation_error is None else self.validation_error
+
+    @property
+    def seen_on(self) -> str:
+        return "test" if self.validation_error is None else "validation"
 
 
 @dataclass(frozen=True)
@@ -80,10 +91,16 @@ class Lines(Display):
         left = (time.monotonic() - self.started) * (1 - share) / share
         self._say(
             f"epoch {now.epoch}/{self.epochs}: loss {_spread([row.train_loss for row in rows], _four)}, "
-            f"{self.task.metric} {_spread([row.test_error for row in rows], self.task.format_error)}, "
-            f"{_openness_of(rows)}"
+            f"{self._errors(rows)}{_openness_of(rows)}"
             f"{now.seconds + now.test_seconds:.1f} s, {timedelta(seconds=round(left))} left"
         )
+
+    def _errors(self, rows: list[EpochRow]) -> str:
+        errors = [row.error for row in rows if row.error is not None]
+        if not errors:
+            return ""
+        kind = "validation " if rows[0].seen_on == "validation" else ""
+        return f"{kind}{self.task.metric} {_spread(errors, self.task.format_error)}, "
 
     def _say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -144,7 +161,8 @@ class LiveTable(Display):
     def _view(self) -> Group:
         table = Table(box=None, pad_edge=False)
         several = len(self.settings) > 1
-        for name in (*["seed"] * several, "loss", f"test {self.task.metric}", "mean k", "open"):
+        seen_on = "validation" if self.task.validation_size else "test"
+        for name in (*["seed"] * several, "loss", f"{seen_on} {self.task.metric}", "mean k", "open"):
             table.add_column(name, justify="right", min_width=4 if name == "seed" else 10)
         for setting, latest, last in zip(self.settings, self.latest, self.last, strict=True):
             loss = "" if latest is None else _four(latest.loss)
@@ -152,7 +170,8 @@ class LiveTable(Display):
             if last is not None:
                 openness = "" if last.mean_k is None else _three(last.mean_k)
                 share = "" if last.open_share is None else _percent(last.open_share)
-                figures = [self.task.format_error(last.test_error), openness, share]
+                error = "" if last.error is None else self.task.format_error(last.error)
+                figures = [error, openness, share]
             table.add_row(*[str(setting.seed)] * several, loss, *figures)
         return (
             Group(self.progress, table) if several else Group(table, self.progress)

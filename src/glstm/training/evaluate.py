@@ -3,15 +3,16 @@
 `Cost` counts operations; the time of the C engine is estimated in `glstm/ops/cost.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from glstm.analysis import count_cached_ops, count_ops
-from glstm.data.task import Task
+from glstm.data.task import Batch, Task
 from glstm.gated import GatedLSTM
 
 TEST_BATCH = 500  # larger than in training: without gradients less memory is needed
@@ -40,15 +41,39 @@ def evaluating(*models: nn.Module):
 
 
 @torch.no_grad()
-def openness_in_use(layer: GatedLSTM, steps: int) -> Tensor:
+def openness_in_use(layer: GatedLSTM, times: int | Tensor) -> Tensor:
     """k in evaluation, on the CPU. It differs from training: the Phased LSTM, for example, leaks in training only."""
     with evaluating(layer):
-        return layer.openness(steps).cpu()
+        return layer.openness(times).cpu()
 
 
-def cost(layer: GatedLSTM, steps: int) -> Cost:
-    """The cost of one sequence of `steps` at times 1, 2, ..., with the layer's current threshold."""
-    tables = openness_in_use(layer, steps)
+def mean_cost(layer: GatedLSTM, task: Task, part: str = "test") -> Cost:
+    """The mean cost of a sequence of the task, with the layer's current threshold."""
+    if task.equally_long and not task.own_times:
+        return cost(layer, task.steps if task.times is None else task.times)
+    costs: list[tuple[int, Cost]] = []
+    for batch in task.batches(part, TEST_BATCH):
+        costs += _costs(layer, Batch(*batch))
+    count = sum(number for number, _ in costs)
+    return Cost(*(sum(number * getattr(one, field.name) for number, one in costs) / count for field in fields(Cost)))
+
+
+def _costs(layer: GatedLSTM, batch: Batch) -> Iterator[tuple[int, Cost]]:
+    """Of sequences that cost the same: how many there are, and what one costs."""
+    steps, count = batch.x.shape[:2]
+    lengths = [steps] * count if batch.lengths is None else batch.lengths.tolist()
+    if batch.times is not None and batch.times.dim() == 2:
+        for sequence, length in enumerate(lengths):
+            yield 1, cost(layer, batch.times[:length, sequence])
+        return
+    for length in sorted(set(lengths)):
+        yield lengths.count(length), cost(layer, length if batch.times is None else batch.times[:length])
+
+
+def cost(layer: GatedLSTM, times: int | Tensor) -> Cost:
+    """The cost of one sequence at these times, or of so many steps at 1, 2, ..., with the layer's current threshold."""
+    tables = openness_in_use(layer, times)
+    steps = tables.shape[1]
     share = tables.gt(0).double().mean().item()
     widths = [
         layer.input_size if row < layer.num_directions else layer.hidden_size * layer.num_directions
@@ -79,26 +104,48 @@ def error_sums(
     model: nn.Module, task: Task, batch: int = TEST_BATCH, on_batch: Callable[[], object] = lambda: None
 ) -> tuple[Tensor, Tensor]:
     """Sums over the test set: (loss, error), float64 on the task's device."""
-    dtype = next(model.parameters()).dtype
     with evaluating(model):
-        return sums_of(lambda x: model(x.to(dtype)), task, batch, on_batch=on_batch)
+        return sums_of(predict_with(model), task, batch, on_batch=on_batch)
+
+
+def predict_with(model: nn.Module) -> Callable[[Batch], Tensor]:
+    """The model as a function of a batch."""
+    dtype = next(model.parameters()).dtype
+    return lambda batch: model(batch.x.to(dtype), **batch.arguments())
+
+
+def predict_deployed(runtime: Callable[[Tensor], Tensor]) -> Callable[[Batch], Tensor]:
+    """A deployed network, which takes sequences of one length at a time, as a function of a batch."""
+
+    def predict(batch: Batch) -> Tensor:
+        if batch.lengths is None:
+            return runtime(batch.x)
+        found: list[Tensor] = [torch.empty(0)] * batch.size
+        for length in batch.lengths.unique().tolist():
+            alike = (batch.lengths == length).nonzero().flatten().tolist()
+            outputs = runtime(batch.x[:length, alike])
+            padded = pad(outputs, (0, 0, 0, 0, 0, len(batch.x) - length)) if outputs.dim() == 3 else outputs
+            for place, one in zip(alike, padded.unbind(-2), strict=True):
+                found[place] = one
+        return torch.stack(found, -2)
+
+    return predict
 
 
 @torch.no_grad()
 def sums_of(
-    predict: Callable[[Tensor], Tensor],
+    predict: Callable[[Batch], Tensor],
     task: Task,
     batch: int = TEST_BATCH,
     *,
-    rank: int = 0,
-    world: int = 1,
     on_batch: Callable[[], object] = lambda: None,
 ) -> tuple[Tensor, Tensor]:
-    """Sums over this rank's share of the test set: (loss, error), float64."""
+    """Sums over the test set: (loss, error), float64."""
     losses = errors = torch.zeros((), dtype=torch.float64, device=task.device)
-    for x, y in task.batches("test", batch):
-        prediction, target = predict(x[:, rank::world]), y[rank::world]
-        losses = losses + task.losses(prediction, target).double().sum()
-        errors = errors + task.errors(prediction, target).double().sum()
+    for found in task.batches("test", batch):
+        own = Batch(*found)
+        prediction = predict(own)
+        losses = losses + task.losses(prediction, own.y).double().sum()
+        errors = errors + task.errors(prediction, own.y).double().sum()
         on_batch()
     return losses, errors

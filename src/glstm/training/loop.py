@@ -4,7 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
 from glstm.training.fabric import Fabric, make_fabric
-from glstm.training.population import Model, Population
+from glstm.training.population import Model, Population, Score
+from glstm.training.record import Place, Run
 from glstm.training.run import RunFolder
 from glstm.training.settings import Settings, check_together
 
@@ -27,42 +28,7 @@ SAVE_EVERY = 60.0  # seconds, inside an epoch
 SAVE_GAP = 5.0  # seconds at least between two saves at the ends of epochs ...
 SAVE_SHARE = 20  # ... and so many times as long as the last one took
 LOSS_ROWS = 10  # an epoch
-
-Place = tuple[int, int]  # epoch, and batch in it, to train on next
-
-
-@dataclass(eq=False)
-class Run:
-    """One member of the population, with its folder and its records."""
-
-    settings: Settings
-    folder: RunFolder
-    model: Any  # a module of any class
-    gates_before: Tensor | None  # k (T, H) of the first gated layer, on the CPU
-    resumed_at: Place = (1, 0)  # the place of its checkpoint
-    history: list[EpochRow] = field(default_factory=list)
-    losses: list[LossRow] = field(default_factory=list)
-
-    def check_settings(self, before: Settings) -> None:
-        """Of settings that go on, only the number of epochs may have changed."""
-        now, then, path = self.settings.settings_as_dict(), before.settings_as_dict(), self.folder.path
-        for name in now:
-            if name != "epochs" and now[name] != then[name]:
-                raise UserError(
-                    f"{path} was trained with {name} {then[name]}, and goes on with it, not with {now[name]}"
-                )
-
-    def check_epochs(self, before: Settings, done: int) -> None:
-        """And not always that."""
-        epochs, path = self.settings.epochs, self.folder.path
-        if epochs < done:
-            raise UserError(f"{path} has been trained for {done} epochs already: --epochs {epochs} is less")
-        if epochs == before.epochs:
-            return
-        if before.curriculum and done > before.epochs - before.open_epochs:
-            raise UserError(f"the curriculum of {path} has opened its gates: its epochs cannot change now")
-        if before.schedule != "constant" and done:
-            raise UserError(f"the {before.schedule} schedule of {path} has begun: its epochs cannot change now")
+BEST = "best."  # before the names of the best epoch's values in a checkpoint
 
 
 class Trainer:
@@ -95,7 +61,7 @@ class Trainer:
         self.fabric = fabric or make_fabric(task.device.type)
         self.population = Population(task, model, settings, precision=precision, fabric=self.fabric)
         self.runs = [
-            Run(own, folder, model, _gates_of(model, task.steps))
+            Run(own, folder, model, _gates_of(model, task.grid()))
             for own, folder, model in zip(settings, folders, self.population.models, strict=True)
         ]
         self.epochs = settings[0].epochs
@@ -120,6 +86,8 @@ class Trainer:
                 raise UserError(
                     f"no gate opens within the {self.task.steps} steps of {self.task.name}: look at its {values}"
                 )
+            if run.settings.patience and not self.task.validation_size:
+                raise UserError(f"patience waits for a better validation error, and {self.task.name} has no validation")
         if self.fabric.is_global_zero:
             for run in self.runs:
                 run.folder.require_unused()
@@ -149,6 +117,8 @@ class Trainer:
         self.population.sums[row].copy_(extra["sums"])
         if run.gates_before is not None:
             run.gates_before.copy_(extra["gates_before"])
+        best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
+        run.best = {name: value.to(self.task.device) for name, value in best.items()} or None
 
     def _optimizer_state(self, row: int) -> dict[str, Tensor]:
         """The optimiser's state of one member, without padding, which depends on the other members."""
@@ -166,16 +136,47 @@ class Trainer:
         display = display if display is not None and self.fabric.is_global_zero else Display()
         if not self._catch_up(display, should_stop):
             return False
+        self._note_done()
         display.start([run.settings for run in self.runs], self.task, [run.history for run in self.runs])
         finished = True
         try:
-            while finished and self.epoch <= self.epochs:
+            while finished and not self.at_the_end:
                 finished = self._train_epoch(display, should_stop)
         finally:
             display.stop()
+        if finished:
+            self._test_the_best()
         if self.diverged:
             self._report_divergence()
         return finished
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether no run trains any more."""
+        return self.epoch > self.epochs or len(self.population.done) == len(self.runs)
+
+    def _note_done(self) -> None:
+        self.population.done = {row for row, run in enumerate(self.runs) if run.is_done}
+
+    def _test_the_best(self) -> None:
+        """With a validation set, the test set is used once: by the network of each run's best epoch."""
+        if not self.task.validation_size or not all(run.history for run in self.runs):
+            return
+        with ExitStack() as stack:
+            for run in self.runs:
+                stack.enter_context(run.at_its_best())
+            scores = self.population.test() if self.task.test_size else [None] * len(self.runs)
+        for row, (run, score) in enumerate(zip(self.runs, scores, strict=True)):
+            best = run.best_row
+            run.result = {
+                "epoch": best.epoch, "epochs": len(run.history), "metric": self.task.metric,
+                "validation_loss": best.validation_loss, "validation_error": best.validation_error,
+                "test_loss": score.loss if score else None, "test_error": score.error if score else None,
+                "mean_k": score.mean_k if score else best.mean_k,
+                "open_share": score.open_share if score else best.open_share,
+            }  # fmt: skip
+            if self.fabric.is_global_zero and row not in self.diverged:
+                run.folder.write_result(run.result)
 
     def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         """If the process was killed between two saves, runs are at different places: those behind train until all are
@@ -216,7 +217,8 @@ class Trainer:
         """Draw the runs' pictures."""
         if self.fabric.is_global_zero:
             for run in self.runs:
-                run.folder.draw(self.task, run.model, run.gates_before, run.history)
+                with run.at_its_best():
+                    run.folder.draw(self.task, run.model, run.gates_before, run.history)
 
     def _train_epoch(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         clock = saved = time.monotonic()
@@ -241,10 +243,11 @@ class Trainer:
         self.seconds += time.monotonic() - clock
         self._end_epoch()
         display.epoch([run.history[-1] for run in self.runs])
+        self._note_done()
         stop = self._agreed(should_stop())
-        if stop or self.epoch > self.epochs or time.monotonic() - self.saved_at > self.save_gap:
+        if stop or self.at_the_end or time.monotonic() - self.saved_at > self.save_gap:
             self._save()
-        return not stop or self.epoch > self.epochs
+        return not stop or self.at_the_end
 
     def _record_losses(self, display: Display, row_every: int) -> None:
         batches = self.batch % row_every or row_every
@@ -252,30 +255,39 @@ class Trainer:
         samples = until - (self.batch - batches) * size
         rows = [LossRow(self.epoch, self.batch, total / samples) for total in self._sums()[:, 1].tolist()]
         self.population.sums[:, 1] = 0
-        self.diverged |= {index for index, row in enumerate(rows) if not math.isfinite(row.loss)}
-        for run, row in zip(self.runs, rows, strict=True):
-            run.losses.append(row)
+        done = self.population.done
+        self.diverged |= {index for index, row in enumerate(rows) if index not in done and not math.isfinite(row.loss)}
+        for number, (run, row) in enumerate(zip(self.runs, rows, strict=True)):
+            if number not in self.population.done:
+                run.losses.append(row)
         if len(self.diverged) == len(self.runs):
             self._report_divergence()
         display.loss(rows)
 
     def _end_epoch(self) -> None:
-        clock = time.monotonic()
-        scores = self.population.test()
+        clock, totals = time.monotonic(), self._sums()[:, 0].tolist()
+        part = "validation" if self.task.validation_size else "test"
+        unknown = Score(None, None, None, None)
+        scores = self.population.test(part) if self.task.size(part) else [unknown] * len(self.runs)
         test_seconds = time.monotonic() - clock
-        for run, score, total in zip(self.runs, scores, self._sums()[:, 0].tolist(), strict=True):
+        for number, (run, score) in enumerate(zip(self.runs, scores, strict=True)):
+            if number in self.population.done:
+                continue
             row = EpochRow(
                 epoch=self.epoch,
-                train_loss=total / self.task.train_size,
-                test_loss=score.loss,
-                test_error=score.error,
+                train_loss=totals[number] / self.task.train_size,
+                test_loss=score.loss if part == "test" else None,
+                test_error=score.error if part == "test" else None,
                 mean_k=score.mean_k,
                 open_share=score.open_share,
                 seconds=self.seconds,
                 test_seconds=test_seconds,
                 together=len(self.runs),
+                validation_loss=score.loss if part == "validation" else None,
+                validation_error=score.error if part == "validation" else None,
             )
             run.history.append(row)
+            run.keep_if_best()
         self.epoch, self.batch, self.seconds = self.epoch + 1, 0, 0.0
         self.population.sums.zero_()
 
@@ -310,8 +322,11 @@ class Trainer:
             extra = {"sums": sums[row]}
             if run.gates_before is not None:
                 extra["gates_before"] = run.gates_before
+            extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
             save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
-            save_values(run.folder.model, run.model)
+            save_values(run.folder.model, run.best or run.model.state_dict())
+            if run.best is not None:
+                save_values(run.folder.last, run.model.state_dict())
             run.folder.write_metrics(run.history, run.losses)
         self.saved_at = time.monotonic()
         self.save_gap = max(SAVE_GAP, SAVE_SHARE * (self.saved_at - began))
@@ -328,7 +343,7 @@ class Trainer:
         raise UserError(text)
 
 
-def _gates_of(model: nn.Module, steps: int) -> Tensor | None:
-    """How open the units of the first gated layer are at each step, in evaluation."""
+def _gates_of(model: nn.Module, times: Tensor) -> Tensor | None:
+    """How open the units of the first gated layer are at each of these times, in evaluation."""
     layers = [layer for layer in gated_layers(model) if layer.gate.names]
-    return openness_in_use(layers[0], steps)[0].float() if layers else None
+    return openness_in_use(layers[0], times)[0].float() if layers else None

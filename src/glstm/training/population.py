@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from glstm import masks
-from glstm.data.task import Stage, Task
+from glstm.data.task import Batch, Stage, Task
 from glstm.errors import UserError
 from glstm.gates import Gaussian
 from glstm.layers import gated_layers
@@ -41,8 +41,8 @@ class Score:
     """A member's loss and error on the test set; how open its gates are there, and the share of all updates that it
     makes: None if it has no gates, or does not count updates."""
 
-    loss: float
-    error: float
+    loss: float | None  # None: there is nothing to test on
+    error: float | None
     mean_k: float | None
     open_share: float | None
 
@@ -91,7 +91,8 @@ class Population:
             TemporalCurriculum(model, setting.alpha, setting.rho) if setting.curriculum else None
             for setting, model in zip(self.settings, self.models, strict=True)
         ]
-        self.stack = Stack(self.models, task.steps, together)
+        shared = task.equally_long and not task.own_times
+        self.stack = Stack(self.models, task.grid().to(self.device) if shared else None, together)
         self._share_values()
         self.objectives = [Objective(model, task, self.dtype, self.rank, self.world) for model in self.models]
         self.tests = [Test(model, task, self.dtype) for model in self.models]
@@ -107,6 +108,7 @@ class Population:
         self.sums = torch.zeros(len(self.models), 2, dtype=torch.float64, device=self.device)
         self.next_batch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # since the very first
+        self.done: set[int] = set()  # members that keep their values while others go on
         self.epoch, self.batch = 0, 0  # the same as `next_batch` and `updates`, on the host
         self.moved_to: int | None = None  # the epoch up to which the curricula have been applied
         self.stages: dict[tuple[int, ...], Stage] = {}  # by the members that read them; () for all
@@ -137,22 +139,34 @@ class Population:
             self._move_curricula(epoch)
             self.moved_to = epoch
         self._fill_stages(epoch)
-        weights = self.stack.weights
-        for row, setting in enumerate(self.settings):
-            share = setting.rate_share(epoch)
-            self.rates[row, :weights] = share * setting.lr
-            self.rates[row, weights:] = 0.0 if setting.curriculum else share * setting.gate_lr
+        for row, (setting, model) in enumerate(zip(self.settings, self.models, strict=True)):
+            share = 0.0 if row in self.done else setting.rate_share(epoch)
+            of_gates = 0.0 if setting.curriculum else share * setting.gate_rate(self.task.span)
+            self.rates[row, : self.stack.weights] = share * setting.lr
+            self.rates[row, self.stack.weights :] = of_gates
+            self._rates_in_units(row, model, of_gates)
         self.budgets.copy_(self.budgets.new_tensor([setting.budget_in(epoch) for setting in self.settings]))
         for model in self.models:
             if not model.training:  # else its parts keep the modes they were given
                 model.train()
 
+    def _rates_in_units(self, row: int, model: nn.Module, rate: float) -> None:
+        """Gates whose values are in another unit than the task's times move at the rate in that unit."""
+        _, gates = self.stack.own(self.rates, row)
+        at = 0
+        for layer in gated_layers(model):
+            size = sum(value.numel() for value in layer.gate_parameters())
+            unit = getattr(layer, "unit", 1.0)
+            if unit != 1:
+                gates[at : at + size] = rate / unit
+            at += size
+
     def _move_curricula(self, epoch: int) -> None:
-        for setting, curriculum in zip(self.settings, self.curricula, strict=True):
-            if curriculum is None:
+        for row, (setting, curriculum) in enumerate(zip(self.settings, self.curricula, strict=True)):
+            if curriculum is None or row in self.done:
                 continue
             if epoch > setting.epochs - setting.open_epochs:
-                curriculum.open(setting.open_sigma)
+                curriculum.open(setting.sigma_of_open(self.task.span))
             elif epoch > 1:
                 curriculum.step()
 
@@ -240,7 +254,9 @@ class Population:
             with self._autocast():
                 return group.call(self.objectives[group.rows[0]], rows, *self._arguments(group, keys, wanted))
 
-        each = self.stack.in_order(self.stack.each(run))  # (M, 2): loss, and what the gates' openness is
+        # A graph is the same for all steps, so on CUDA those that are done are computed, too; their rates are 0.
+        left_out = self.done if self.device.type == "cpu" else ()
+        each = self.stack.in_order(self.stack.each(run, left_out))  # (M, 2): loss, and what the gates' openness is
         loss = each[:, 0] * (self.world / size)  # gradients are averaged over processes: this is the batch's mean
         objective = loss + self.budgets * each[:, 1] if self.charged else loss
         (gradient,) = torch.autograd.grad(objective.sum(), self.stack.flat)
@@ -291,23 +307,25 @@ class Population:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed, cache_enabled=False)
 
     @torch.no_grad()
-    def test(self) -> list[Score]:
-        """Every member on the whole test set."""
+    def test(self, part: str = "test") -> list[Score]:
+        """Every member on the whole test set, or on the validation set."""
+        if not self.task.size(part):
+            raise UserError(f"{self.task.name} has no {part} part")
         self._share_values()
         sums, shares, sizes = torch.zeros((), device=self.device), [], []
         with evaluating(*self.models):
-            for x, y in self.task.batches("test", TEST_BATCH):
-                x, y = x[:, self.rank :: self.world], y[self.rank :: self.world]
+            for whole in self.task.batches(part, TEST_BATCH):
+                own = Batch(*whole).share(self.rank, self.world, self.task.per_step)
 
-                def run(group: Group, rows: Tensor, batch: tuple[Tensor, Tensor] = (x, y)) -> Tensor:
+                def run(group: Group, rows: Tensor, batch: Batch = own) -> Tensor:
                     with self._autocast():
-                        return group.call(self.tests[group.rows[0]], rows, (), batch)
+                        return group.call(self.tests[group.rows[0]], rows, (), tuple(batch))
 
                 found = self.stack.in_order(self.stack.each(run))  # (M, 4): loss, error, mean k, share of updates
                 sums = sums + found[:, :2]
                 shares.append(found[:, 2:])
-                sizes.append(len(y))
-        sums = self.over_processes(sums, "sum") / self.task.test_size
+                sizes.append(own.size)
+        sums = self.over_processes(sums, "sum") / self.task.size(part)
         figures = torch.cat((sums, _mean(torch.stack(shares), sizes)), 1)
         return [Score(loss, error, _or_none(k), _or_none(share)) for loss, error, k, share in figures.tolist()]
 

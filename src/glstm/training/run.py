@@ -4,6 +4,8 @@ config.json             settings, the names task and model were made from, the m
 metrics.csv, losses.csv a row an epoch, and about ten an epoch
 model.safetensors       the network; with config.json it is a model folder
 checkpoint.safetensors  the state of training
+last.safetensors        with a validation set: model.safetensors is the best epoch's network, this is the last one's
+result.json             with a validation set: the best epoch, and its network on the test set
 learning_curve.png, gates.png
 """
 
@@ -23,7 +25,7 @@ from glstm.data.task import Task
 from glstm.describe import describe
 from glstm.errors import UserError
 from glstm.layers import gated_layers
-from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, read_config, read_json
+from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, load_values, read_config, read_json
 from glstm.storage import write_atomically, write_json
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
@@ -38,6 +40,8 @@ class RunFolder:
         self.config = self.path / CONFIG
         self.checkpoint = self.path / "checkpoint.safetensors"
         self.model = self.path / WEIGHTS
+        self.last = self.path / "last.safetensors"
+        self.result = self.path / "result.json"
 
     def create(
         self,
@@ -53,6 +57,8 @@ class RunFolder:
             write_json(self.path / name, value)
         software = {"glstm": glstm.__version__, "torch": torch.__version__, "python": platform.python_version()}
         shape = {"name": task.name, "steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
+        if task.times is not None:
+            shape["times"] = task.times.tolist()
         config: dict[str, Any] = {
             "format": FORMAT, "settings": settings.settings_as_dict(), "recipe": recipe, "task": shape, "where": where,
             "software": software,
@@ -92,6 +98,10 @@ class RunFolder:
         """The length of its sequences."""
         return self._read_config()["task"]["steps"]
 
+    def times(self) -> list[float] | None:
+        """The times of its steps, if all sequences have the same ones and they are not just counted."""
+        return self._read_config()["task"].get("times")
+
     def where(self) -> dict[str, Any]:
         """Device, devices, nodes, precision, matmul and data folder of the run."""
         return self._read_config()["where"]
@@ -107,10 +117,16 @@ class RunFolder:
             if read_json(self.path / name) != value:
                 raise UserError(f"{self.path / name} differs from what this version of glstm would use")
 
-    def load_model(self) -> nn.Module:
-        """The trained network, in evaluation mode."""
+    def load_model(self, last: bool = False) -> nn.Module:
+        """The trained network, in evaluation mode; with a validation set it is the best epoch's, or the last one's."""
         self._read_config()
-        return load_model(self.path)
+        model = load_model(self.path)
+        if last and self.last.exists():
+            load_values(self.last, model)
+        return model
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        write_json(self.result, result)
 
     def write_metrics(self, history: list[EpochRow], losses: list[LossRow]) -> None:
         for name, kind, rows in (("metrics.csv", EpochRow, history), ("losses.csv", LossRow, losses)):
@@ -124,13 +140,15 @@ class RunFolder:
         """The run's pictures: its learning curve and, if it has gates, the gates before and after training."""
         if history:
             kind = type(getattr(model, "layer", model)).__name__
-            errors = [row.test_error for row in history]
-            curve = plots.Curve(LABELS.get(kind, kind), [row.epoch for row in history], errors)
-            picture = plots.learning_curve(curve, metric=task.metric, percent=task.as_percent)
+            errors = [row.error for row in history if row.error is not None]
+            metric = f"{history[-1].seen_on} {task.metric}" if errors else "training loss"
+            heights = errors or [row.train_loss for row in history]
+            curve = plots.Curve(LABELS.get(kind, kind), [row.epoch for row in history], heights)
+            picture = plots.learning_curve(curve, metric=metric, percent=task.as_percent and bool(errors))
             plots.save(picture, self.path / "learning_curve.png")
         if gates_before is not None:
             layer = next(layer for layer in gated_layers(model) if layer.gate.names)
-            after = openness_in_use(layer, task.steps)[0].float()
+            after = openness_in_use(layer, task.grid())[0].float()
             plots.save(plots.gates(gates_before.numpy(), after.numpy()), self.path / "gates.png")
 
     def _read_config(self) -> dict[str, Any]:

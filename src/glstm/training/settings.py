@@ -13,6 +13,9 @@ SCHEDULES = ("constant", "linear", "cosine")
 # What networks that train together have in common; everything else may differ between them.
 SHARED = ("optimizer", "batch", "epochs")
 
+MAY_BE_NONE = ("gate_lr", "open_sigma")  # because it depends on the task
+OPEN_SPANS = 6.0  # sigma in lengths of a sequence at the end of a curriculum; the paper's 5000 of 784 steps is 6.4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -24,11 +27,12 @@ class Settings:
     optimizer: str = "rmsprop"
     lr: float = 1e-3
     decay: float = 0.9  # RMSProp's; Adam and SGD do not use it
-    gate_lr: float = 0.1
+    gate_lr: float | None = 0.1  # in the unit of the task's times; None: lr times the length of a sequence
     schedule: str = "constant"  # how lr and gate_lr fall to 0 over the epochs
     clip: float = 1.0  # norm of the weights' gradient; 0: no clipping
     batch: int = 100
     epochs: int = 100
+    patience: int = 0  # stop so many epochs after the best by validation; 0: do not
     budget: float = 0.0  # lambda
     budget_epochs: int = 0  # lambda rises to `budget` over so many epochs; 0: it is constant
 
@@ -36,13 +40,14 @@ class Settings:
     alpha: float = 1 / 6
     rho: float = 0.15
     open_epochs: int = 10  # at the end of a curriculum, with every gate at open_sigma
-    open_sigma: float = 5000.0
+    open_sigma: float | None = 5000.0  # None: six times the length of a sequence
 
     seed: int = 0
 
     def __post_init__(self):
         for field in fields(Settings):
-            self._check_type(field.name, type(field.default))
+            if not (field.name in MAY_BE_NONE and getattr(self, field.name) is None):
+                self._check_type(field.name, type(field.default))
         for name, choices in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r:.50}")
@@ -51,8 +56,8 @@ class Settings:
         for name in ("batch", "epochs"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("gate_lr", "clip", "budget", "budget_epochs", "open_epochs"):
-            if not getattr(self, name) >= 0:
+        for name in ("gate_lr", "clip", "budget", "budget_epochs", "open_epochs", "patience"):
+            if not (getattr(self, name) or 0) >= 0:
                 raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
         if self.budget_epochs > self.epochs:
             raise UserError(f"budget_epochs is at most epochs, {self.epochs} here, not {self.budget_epochs}")
@@ -77,7 +82,7 @@ class Settings:
     @property
     def trains_gates(self) -> bool:
         """Whether the optimiser changes the gates' values; with a curriculum, the curriculum changes them."""
-        return self.gate_lr > 0 and not self.curriculum
+        return self.gate_lr != 0 and not self.curriculum
 
     def rate_share(self, epoch: int) -> float:
         """The schedule's factor for lr and gate_lr in this epoch, counted from 1."""
@@ -89,6 +94,13 @@ class Settings:
                 return (1 + math.cos(math.pi * done)) / 2
             case _:
                 return 1.0
+
+    def gate_rate(self, span: float) -> float:
+        """The gates' rate for sequences of this length in time."""
+        return self.lr * span if self.gate_lr is None else self.gate_lr
+
+    def sigma_of_open(self, span: float) -> float:
+        return OPEN_SPANS * span if self.open_sigma is None else self.open_sigma
 
     def budget_in(self, epoch: int) -> float:
         """lambda in this epoch, counted from 1."""

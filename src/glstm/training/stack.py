@@ -8,7 +8,7 @@ does alone.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,7 +20,6 @@ from glstm.gated import GatedLSTM
 from glstm.gates import Gate
 from glstm.layers import GLSTM, LSTM, PLSTM, gate_parameters, gated_layers, weight_parameters
 from glstm.models import SequenceModel
-from glstm.times import count_up
 
 Values = dict[str, Tensor]  # parameters and buffers by name; of several networks with a leading axis
 
@@ -31,8 +30,9 @@ OWN_TO_TORCH = frozenset(vars(nn.Module())) - {"training"}  # attributes that ev
 class Stack:
     """`flat` (M, P): each network's weights, padded with zeros to `weights` numbers, then its gates' values, padded."""
 
-    def __init__(self, models: Sequence[nn.Module], steps: int, together: bool | None = None):
-        self.models, self.steps = list(models), steps
+    def __init__(self, models: Sequence[nn.Module], times: Tensor | None, together: bool | None = None):
+        """`times` (T,) are those of every sequence; None: each has its own, or another number of steps."""
+        self.models, self.times = list(models), times
         self.layouts = [Layout(model) for model in models]
         self.weights = max(layout.weights for layout in self.layouts)
         gates = max(layout.gates for layout in self.layouts)
@@ -45,26 +45,31 @@ class Stack:
         side_by_side = device.type == "cuda" if together is None else together
         alike: dict[Any, list[int]] = {}
         for row, model in enumerate(models):
-            alike.setdefault(structure(model) if side_by_side else row, []).append(row)
+            kind = (structure(model), None if times is not None else gate_structure(model)) if side_by_side else row
+            alike.setdefault(kind, []).append(row)
         self.groups = [self._group(rows) for rows in alike.values()]
 
     def _group(self, rows: list[int]) -> "Group":
         layouts = [self.layouts[row] for row in rows]
-        return Group([self.models[row] for row in rows], rows, layouts, self.weights, self.steps)
+        return Group([self.models[row] for row in rows], rows, layouts, self.weights, self.times)
 
     def own(self, rows: Tensor, row: int) -> list[Tensor]:
         """One network's part of a tensor like `flat`, without padding: weights, and gates."""
         layout = self.layouts[row]
         return [rows[row, : layout.weights], rows[row, self.weights : self.weights + layout.gates]]
 
-    def each(self, run: Callable[["Group", Tensor], Any]) -> list[tuple["Group", Any]]:
-        """`run` of every group with its rows (m, P), or (P,) of one network, as they are now, differentiable.
+    def each(self, run: Callable[["Group", Tensor], Any], left_out: Container[int] = ()) -> list[tuple["Group", Any]]:
+        """`run` of every group with its rows (m, P), or (P,) of one network, as they are now, differentiable; except of
+        single networks that are left out.
 
         A group that vmap cannot call is split into single networks, permanently.
         """
         rows = self.flat.unbind()
         found: list[tuple[Group, Any]] = []
+        skipped = [group for group in self.groups if not group.several and group.rows[0] in left_out]
         for group in self.groups:
+            if group in skipped:
+                continue
             before, mode = group.buffers_now(), group.models[0].training
             try:
                 found.append((group, run(group, self._rows(group, rows))))
@@ -77,7 +82,7 @@ class Stack:
                 group.set_buffers(before)
                 singles = [self._group([row]) for row in group.rows]
                 found += [(one, run(one, rows[one.rows[0]])) for one in singles]
-        self.groups = [group for group, _ in found]
+        self.groups = sorted((*(group for group, _ in found), *skipped), key=lambda group: group.rows[0])
         return found
 
     def _rows(self, group: "Group", rows: tuple[Tensor, ...]) -> Tensor:
@@ -86,13 +91,14 @@ class Stack:
         return self.flat if len(group.rows) == len(rows) else torch.stack([rows[row] for row in group.rows])
 
     def in_order(self, parts: list[tuple["Group", Tensor]]) -> Tensor:
-        """The groups' results, one for each network, in the order of the networks."""
-        if len(parts) == 1:
+        """The groups' results, one for each network, in the order of the networks; 0 for those left out."""
+        if len(parts) == 1 and len(parts[0][0].rows) == len(self.models):
             return parts[0][1] if parts[0][0].several else parts[0][1].unsqueeze(0)
         each: dict[int, Tensor] = {}
         for group, found in parts:
             each |= zip(group.rows, found if group.several else [found])
-        return torch.stack([each[row] for row in range(len(each))])
+        nothing = torch.zeros_like(next(iter(each.values())))
+        return torch.stack([each.get(row, nothing) for row in range(len(self.models))])
 
 
 class Layout:
@@ -139,7 +145,12 @@ class Group:
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], rows: list[int], layouts: Sequence["Layout"], gates_at: int, steps: int
+        self,
+        models: Sequence[nn.Module],
+        rows: list[int],
+        layouts: Sequence["Layout"],
+        gates_at: int,
+        times: Tensor | None,
     ):
         self.models, self.rows, self.layout, self.gates_at = models, rows, layouts[0], gates_at
         self.several = len(models) > 1
@@ -149,8 +160,8 @@ class Group:
         for place, model in enumerate(models):
             kinds.setdefault(gate_structure(model), []).append(place)
         self.gates = [
-            Gates([models[place] for place in places], places, layouts[places[0]], gates_at, steps)
-            for places in (kinds.values() if len(kinds) > 1 else ())
+            Gates([models[place] for place in places], places, layouts[places[0]], gates_at, times)
+            for places in (kinds.values() if len(kinds) > 1 and times is not None else ())
         ]
 
     def call(self, module: Any, rows: Tensor, own: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
@@ -195,9 +206,9 @@ class Group:
 class Gates:
     """Networks of a group with the same kind of gate; `places` are theirs in the group."""
 
-    def __init__(self, models: Sequence[nn.Module], places: list[int], layout: "Layout", gates_at: int, steps: int):
+    def __init__(self, models: Sequence[nn.Module], places: list[int], layout: "Layout", gates_at: int, times: Tensor):
         self.places, self.layout, self.gates_at = places, layout, gates_at
-        self.openness = _Openness(models[0], steps)
+        self.openness = _Openness(models[0], times)
         fixed = _gate_names(models[0]) or set()
         each = [{name: buffer for name, buffer in model.named_buffers() if name in fixed} for model in models]
         self.buffers = {name: [own[name] for own in each] for name in each[0]}  # values that are not learned
@@ -218,16 +229,15 @@ class Gates:
 
 
 class _Openness(nn.Module):
-    """The tables of openness of a model's layer at times 1, 2, ..."""
+    """The tables of openness of a model's layer at times (T,)."""
 
-    def __init__(self, model: nn.Module, steps: int):
+    def __init__(self, model: nn.Module, times: Tensor):
         super().__init__()
-        self.model, self.steps = model, steps
+        self.model, self.times = model, times
 
     def forward(self) -> Values:
         layer: Any = self.model.layer
-        times = count_up(self.steps, next(layer.parameters()).device)
-        return {suffix: layer.openness_at(suffix, times) for _, suffix in layer.places()}
+        return {suffix: layer.openness_at(suffix, self.times) for _, suffix in layer.places()}
 
 
 def _stacked_buffers(models: Sequence[nn.Module]) -> Values:
@@ -275,7 +285,8 @@ def _options(module: nn.Module) -> tuple:
     """Attributes that are neither values nor modules. What cannot be compared is taken to differ."""
     if type(module) in (GatedLSTM, GLSTM, PLSTM, LSTM):
         return tuple(
-            getattr(module, name) for name in ("batch_first", "dropout", "bidirectional", "candidate", "backend")
+            getattr(module, name, None)
+            for name in ("batch_first", "dropout", "bidirectional", "candidate", "backend", "origin", "unit")
         )
     if type(module) in (nn.RNN, nn.LSTM, nn.GRU):  # which keep their weights in further lists
         return tuple(getattr(module, name) for name in ("mode", "batch_first", "dropout", "bidirectional", "proj_size"))

@@ -1,0 +1,58 @@
+"""A task from anybody's files: one that holds everything, or one for each part."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glstm.data.arrays import ArrayTask
+from glstm.data.reading import read
+from glstm.data.sequences import Sequences
+from glstm.errors import UserError
+
+
+def file_task(
+    path: Path | str,
+    *,
+    test: Path | str | float | None = None,
+    validation: Path | str | float | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | tuple[str, ...] | None = None,
+    inputs: tuple[str, ...] | None = None,
+    missing: str = "refuse",
+    standardize: bool = True,
+    window: int | None = None,
+    from_start: bool | None = None,
+    seed: int = 0,
+    name: str | None = None,
+    device: torch.device | str = "cpu",
+) -> ArrayTask:
+    """`test` and `validation` are files, or shares of the sequences in `path`, 0.2 each if the file has no such part.
+
+    `id`, `time`, `target` and `inputs` are names of columns, for tables. The other options are `ArrayTask`'s.
+    """
+    columns = {"id": id, "time": time, "target": target, "inputs": inputs}
+    columns = {column: value for column, value in columns.items() if value is not None}
+    parts = read(path, **columns)
+    whole = parts.get("train") or parts["all"]
+    others: dict[str, Any] = {}
+    for part, asked in (("validation", validation), ("test", test)):
+        if isinstance(asked, str | Path):
+            others[part] = _only(read(asked, **columns), part, asked)
+        elif asked is None and part in parts:
+            others[part] = parts[part]
+        else:
+            others[part] = 0.2 if asked is None else asked
+    name = Path(path).stem.removesuffix("_TRAIN") if name is None else name
+    return ArrayTask(
+        whole, **others, missing=missing, standardize=standardize, window=window, from_start=from_start, seed=seed,
+        name=name, device=device,
+    )  # fmt: skip
+
+
+def _only(parts: dict[str, Sequences], part: str, path: Path | str) -> Sequences:
+    found = parts.get(part) or parts.get("all")
+    if found is None:
+        raise UserError(f"{path} holds the parts {', '.join(parts)}, and no {part} part")
+    return found

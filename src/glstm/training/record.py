@@ -1,0 +1,82 @@
+"""One run of those that train together: its network, its folder, and the record of its epochs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from glstm.errors import UserError
+from glstm.training.display import EpochRow, LossRow
+from glstm.training.run import RunFolder
+from glstm.training.settings import Settings
+
+Place = tuple[int, int]  # epoch, and batch in it, to train on next
+
+
+@dataclass(eq=False)
+class Run:
+    """One member of the population, with its folder and its records."""
+
+    settings: Settings
+    folder: RunFolder
+    model: Any  # a module of any class
+    gates_before: Tensor | None  # k (T, H) of the first gated layer, on the CPU
+    resumed_at: Place = (1, 0)  # the place of its checkpoint
+    history: list[EpochRow] = field(default_factory=list)
+    losses: list[LossRow] = field(default_factory=list)
+    result: dict[str, Any] | None = None  # of the best epoch, once training is at its end
+    best: dict[str, Tensor] | None = None  # the network's values after the best epoch; None: there is no validation
+
+    @property
+    def best_row(self) -> EpochRow:
+        """The epoch with the lowest error on the validation set; of equal ones that with the lowest loss, then the
+        first."""
+        return min(self.history, key=lambda row: (row.validation_error, row.validation_loss))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its patience is at an end."""
+        if not self.settings.patience or not self.history or self.history[-1].validation_error is None:
+            return False
+        return self.history[-1].epoch - self.best_row.epoch >= self.settings.patience
+
+    def keep_if_best(self) -> None:
+        """After a new line in the history."""
+        if self.history[-1].validation_error is not None and self.best_row is self.history[-1]:
+            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    @contextmanager
+    def at_its_best(self) -> Iterator[None]:
+        """Inside it, the network has the values of its best epoch."""
+        if self.best is None:
+            yield
+            return
+        last = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        self.model.load_state_dict(self.best)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(last)
+
+    def check_settings(self, before: Settings) -> None:
+        """Of settings that go on, only the number of epochs may have changed."""
+        now, then, path = self.settings.settings_as_dict(), before.settings_as_dict(), self.folder.path
+        for name in now:
+            if name != "epochs" and now[name] != then[name]:
+                raise UserError(
+                    f"{path} was trained with {name} {then[name]}, and goes on with it, not with {now[name]}"
+                )
+
+    def check_epochs(self, before: Settings, done: int) -> None:
+        """And not always that."""
+        epochs, path = self.settings.epochs, self.folder.path
+        if epochs < done:
+            raise UserError(f"{path} has been trained for {done} epochs already: --epochs {epochs} is less")
+        if epochs == before.epochs:
+            return
+        if before.curriculum and done > before.epochs - before.open_epochs:
+            raise UserError(f"the curriculum of {path} has opened its gates: its epochs cannot change now")
+        if before.schedule != "constant" and done:
+            raise UserError(f"the {before.schedule} schedule of {path} has begun: its epochs cannot change now")
