@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class Sequences:
     def take(self, numbers: Sequence[int] | NDArray[np.int64]) -> "Sequences":
         """These sequences, by their numbers from 0."""
 
-        def of(values):
+        def of(values: Any) -> Any:
             if values is None:
                 return None
             chosen = [values[number] for number in numbers]
@@ -99,11 +100,12 @@ class Sequences:
             if (wrong := np.flatnonzero(~np.isfinite(own))).size:
                 raise DataError(f"{self._named(number)}: the time of step {wrong[0] + 1} is not a finite number")
             if (wrong := np.flatnonzero(np.diff(own) <= 0)).size:
-                raise DataError(f"{self._named(number)}: the time of step {wrong[0] + 2} is not after the one before it")
+                raise DataError(
+                    f"{self._named(number)}: the time of step {wrong[0] + 2} is not after the one before it"
+                )
 
     def _check_targets(self) -> None:
-        y = self.y
-        assert y is not None
+        y: Any = self.y
         if len(y) != len(self):
             raise DataError(f"targets are given for {len(y)} sequences where there are {len(self)}")
         kinds = {(each.dtype.kind, each.ndim, each.shape[1:]) for each in (y if isinstance(y, list) else [y])}

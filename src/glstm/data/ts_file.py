@@ -1,12 +1,13 @@
 """Files in the .ts format of the UCR and UEA archives, also as aeon and sktime write it.
 
-A header of `@tags`, then one line for each sequence: its dimensions, and its label or target value, with colons between.
+A header of `@tags`, then one line for each sequence: its dimensions, then its label or value, with colons between.
 With `@timestamps true` each value is a pair, `(2007-01-01 00:00:00,241.97)`.
 """
 
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,13 +142,12 @@ class Body:
         return times, numbers([value for _, _, value in split], dimension)
 
     def time(self, stamp: str, dimension: int) -> float:
+        date, value = False, math.nan
         try:
-            date, value = False, number(stamp)
+            value = number(stamp)
         except ValueError:
-            try:
+            with suppress(ValueError):
                 date, value = True, seconds_since_1970(stamp)
-            except ValueError:
-                value = math.nan
         if math.isnan(value):
             raise Fault(
                 f"dimension {dimension}: {quoted(stamp)} is not a time: a finite number or a date such as "
@@ -186,21 +186,18 @@ class Body:
 
 def numbers(texts: list[str], dimension: int) -> Floats:
     """Many numbers at once; one by one only if something in them is unusual."""
-    try:
-        values = np.array(list(map(float, texts)))
-    except ValueError:
-        usual = False
-    else:
-        joined = "".join(texts)
-        usual = "_" not in joined and joined.isascii() and not np.isinf(values).any()
-    if usual:
-        return values
+    joined = "".join(texts)
+    if "_" not in joined and joined.isascii():
+        with suppress(ValueError):
+            values = np.array(list(map(float, texts)))
+            if not np.isinf(values).any():
+                return values
     slow = []
     for position, text in enumerate(texts, 1):
         try:
             slow.append(number(text))
         except ValueError:
-            if not "".join(texts).strip():
+            if not joined.strip():
                 raise Fault(f"dimension {dimension} has no values") from None
             raise Fault(
                 f"value {position} of dimension {dimension} is {quoted(text.strip())}; a finite number is needed, or "
@@ -232,11 +229,9 @@ def read_ts(path: Path | str) -> Sequences:
     all_times: list[Floats] = []
     targets: list[str] = []
     values: list[float] = []
-    at = 0
+    header, body, at = Header(), None, 0
     try:
-        lines = text_lines(path)
-        header, body = Header(), None
-        for at, line in lines:
+        for at, line in text_lines(path):  # noqa: B007 - the line number is for the sentence
             if body is None:
                 body = header_line(header, line)
                 continue
