@@ -93,6 +93,7 @@ def load(path: Path) -> tuple["pl.DataFrame", NDArray[np.int64], bool]:
         raise UserError(f"a table must end in {', '.join(ENDINGS)}; {path.name} does not")
     content = path.read_bytes()
     if kind in SEPARATORS:
+        refuse_other_encodings(content)
         return *text_table(content, SEPARATORS[kind]), True
     read = pl.read_parquet if kind == ".parquet" else pl.read_ipc
     try:
@@ -100,6 +101,14 @@ def load(path: Path) -> tuple["pl.DataFrame", NDArray[np.int64], bool]:
     except (Exception, pl.exceptions.PanicException) as error:  # broken files make polars raise errors of many kinds
         raise DataError(f"it is no {kind[1:]} file, or it is broken: {first_line(error)}") from None
     return frame, np.arange(1, len(frame) + 1), False
+
+
+def refuse_other_encodings(content: bytes) -> None:
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"line {line} is not text in UTF-8") from None
 
 
 def first_line(error: BaseException) -> str:
@@ -115,8 +124,6 @@ def text_table(content: bytes, separator: str) -> tuple["pl.DataFrame", NDArray[
             io.BytesIO(content), separator=separator, has_header=False, infer_schema=False, null_values=MISSING
         )
     except (Exception, pl.exceptions.PanicException) as error:
-        if "utf-8" in str(error).lower():
-            raise DataError("it is not text in UTF-8") from None
         line_lengths(content, separator)
         raise DataError(f"it is no table: {first_line(error)}") from None
     header = [(name or "").strip() for name in frame.row(0)]
