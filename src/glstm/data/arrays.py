@@ -124,9 +124,7 @@ class ArrayTask(Task):
     def _check_inputs(self, parts: dict[str, Sequences]) -> None:
         for part, own in parts.items():
             for number, one in enumerate(own.x):
-                name = f"sequence {own.names[number] if own.names else number} of the {part} part"
-                if np.isinf(one).any():
-                    raise UserError(f"{name} has an infinite value: inputs are finite numbers, or NaN where missing")
+                name = f"sequence {own.names[number] if own.names else number + 1} of the {part} part"
                 if self.missing == "refuse" and np.isnan(one).any():
                     step, channel = np.argwhere(np.isnan(one))[0]
                     raise UserError(

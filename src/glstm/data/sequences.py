@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.errors import UserError
+from glstm.errors import DataError
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ class Sequences:
     def take(self, numbers: Sequence[int] | NDArray[np.int64]) -> "Sequences":
         """These sequences, by their numbers from 0."""
 
-        def of(values):
+        def of(values: Any) -> Any:
             if values is None:
                 return None
             chosen = [values[number] for number in numbers]
@@ -60,35 +61,74 @@ class Sequences:
         return self if self.times is None else replace(self, times=[own - own[0] for own in self.times])
 
     def checked(self) -> "Sequences":
-        """Itself, if everything fits together; else an error says what does not."""
+        """These sequences, if everything in them agrees; otherwise a sentence that says what does not.
+
+        A sequence without steps is an error, and so is an infinite number; NaN means missing.
+        """
         if not self.x:
-            raise UserError("there is no sequence")
-        inputs = self.x[0].shape[1]
-        for number, one in enumerate(self.x):
-            name = f"sequence {self.names[number] if self.names else number}"
-            if not len(one):
-                raise UserError(f"{name} has no steps: leave it out")
-            if one.shape[1] != inputs:
-                raise UserError(f"{name} has {one.shape[1]} channels, and others have {inputs}")
-            if self.times is not None:
-                _check_times(self.times[number], len(one), name)
-            if isinstance(self.y, list) and len(self.y[number]) != len(one):
-                raise UserError(f"{name} has {len(one)} steps, and {len(self.y[number])} targets")
-        for what in ("y", "times", "names"):
-            values = getattr(self, what)
-            if values is not None and len(values) != len(self.x):
-                raise UserError(f"there are {len(self.x)} sequences, and {what} has {len(values)}")
+            raise DataError("there are no sequences")
+        inputs = self.x[0].shape[-1]
+        for number, x in enumerate(self.x):
+            if x.ndim != 2 or x.dtype != np.float64:
+                raise DataError(f"{self._named(number)} is {x.dtype} of shape {x.shape}, not float64 (steps, inputs)")
+            if not len(x):
+                raise DataError(f"{self._named(number)} has no steps")
+            if x.shape[1] != inputs or not inputs:
+                raise DataError(f"{self._named(number)} has {x.shape[1]} inputs where {max(inputs, 1)} belong")
+            self._refuse_infinite(number, x, "input")
+        self._check_names("channels", self.channels, inputs, "inputs")
+        self._check_names("names", self.names, len(self), "sequences")
+        if self.times is not None:
+            self._check_times(self.times)
+        if self.y is not None:
+            self._check_targets()
         return self
 
+    def _named(self, number: int) -> str:
+        return f"sequence {number + 1}" + (f" ({self.names[number]!r})" if self.names else "")
 
-def _check_times(times: Floats, steps: int, name: str) -> None:
-    if len(times) != steps:
-        raise UserError(f"{name} has {steps} steps, and {len(times)} times")
-    if not np.isfinite(times).all():
-        raise UserError(f"{name} has a time that is not a finite number, at step {np.argmin(np.isfinite(times)) + 1}")
-    if len(falls := np.flatnonzero(np.diff(times) <= 0)):
-        step = falls[0]
-        raise UserError(
-            f"{name}: times must increase from step to step, but step {step + 2} is at {times[step + 1]:.10g}, after "
-            f"{times[step]:.10g}"
-        )
+    def _refuse_infinite(self, number: int, values: Floats, what: str) -> None:
+        if (steps := np.argwhere(np.isinf(values))).size:
+            raise DataError(f"{self._named(number)}: its {what} at step {steps[0][0] + 1} is infinite")
+
+    def _check_names(self, field: str, given: tuple[str, ...] | None, count: int, what: str) -> None:
+        if given is not None and len(given) != count:
+            raise DataError(f"{field} has {len(given)} names for {count} {what}")
+
+    def _check_times(self, times: list[Floats]) -> None:
+        if len(times) != len(self):
+            raise DataError(f"times are given for {len(times)} sequences where there are {len(self)}")
+        for number, (own, x) in enumerate(zip(times, self.x)):
+            if own.shape != (len(x),):
+                raise DataError(f"{self._named(number)} has {len(x)} steps and times of shape {own.shape}")
+            if (wrong := np.flatnonzero(~np.isfinite(own))).size:
+                raise DataError(f"{self._named(number)}: the time of step {wrong[0] + 1} is not a finite number")
+            if (wrong := np.flatnonzero(np.diff(own) <= 0)).size:
+                raise DataError(
+                    f"{self._named(number)}: the time of step {wrong[0] + 2} is not after the one before it"
+                )
+
+    def _check_targets(self) -> None:
+        y: Any = self.y
+        if len(y) != len(self):
+            raise DataError(f"targets are given for {len(y)} sequences where there are {len(self)}")
+        kinds = {(each.dtype.kind, each.ndim, each.shape[1:]) for each in (y if isinstance(y, list) else [y])}
+        labels, values = ("U", 1, ()), next(iter(kinds))
+        if len(kinds) > 1 or (values != labels and (values[:2] != ("f", 2) or not values[2][0])):
+            raise DataError("targets must be all labels or all rows of equally many float64 values")
+        for number, each in enumerate(y):
+            if self.per_step and len(each) != len(self.x[number]):
+                raise DataError(f"{self._named(number)} has {len(self.x[number])} steps and {len(each)} targets")
+            if values != labels:
+                self._refuse_infinite(number, each if self.per_step else each[None], "target")
+        if values != labels:
+            self._check_names("targets", self.targets, values[2][0], "target values")
+            return
+        known = set(self.classes or ())
+        if self.classes is None or len(known) < len(self.classes):
+            raise DataError("classes must name each class of the labels once")
+        used = set(np.unique(np.concatenate(y) if isinstance(y, list) else y).tolist())
+        if isinstance(y, list):
+            used.discard("")
+        if unknown := sorted(used - known):
+            raise DataError(f"the label {unknown[0]!r} is not one of the classes")

@@ -1,0 +1,301 @@
+"""Sequences from NumPy's .npz files: one array x, y, times, lengths; or one of each for every part, as in x_train."""
+
+import io
+import re
+import warnings
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glstm.data.parsing import existing_file, quoted
+from glstm.data.sequences import Floats, Sequences
+from glstm.errors import DataError
+
+PARTS = ("train", "validation", "test")
+OF_A_PART = ("x", "y", "times", "lengths")
+OF_ALL = ("classes", "channels", "targets")
+# A small file may not ask for much memory: above the first size, at most so many times the size of the file.
+ALWAYS_ALLOWED = 2**30
+MOST_COMPRESSED = 100
+
+Array = NDArray[Any]
+
+
+def read_npz(path: Path | str, *, per_step: bool | None = None) -> dict[str, Sequences]:
+    """The parts of an .npz file: "all", or those of "train", "validation" and "test" that it has.
+
+    - x: (N, T, D) numbers, or (N, T) for one input; NaN is a missing one.
+    - y: text, truth values and whole numbers are classes; floats are values, even if they are whole.
+      (N,) is one for each sequence, (N, K) K values for each, (N, T) or (N, T, K) those of each step. For (N, T), see
+      `per_step`. An empty text is a missing label of a step.
+    - times: (T,) or (N, T); dates become seconds since 1970-01-01 UTC. Without a part's name, (T,) is for all parts.
+    - lengths: (N,) how many steps of each sequence count; the rest is padding and is cut.
+    - classes: names of the classes, in order. If they are whole numbers, y names them; else a whole y counts from 0.
+    - channels, targets: names of the inputs and of the K target values.
+
+    `per_step` says whether y has a target for each step. By default a second dimension of y as long as x's, and longer
+    than 1, says so.
+    """
+    path = existing_file(path)
+    try:
+        arrays = load(path)
+        raw = {name: group(arrays, name) for name in parts(arrays)}
+        shared = {name: names(arrays, name) for name in OF_ALL}
+        classes = all_classes(raw, shared["classes"])
+        made = {
+            name: part(arrays_of, name, shared, classes, per_step, arrays.get("times"))
+            for name, arrays_of in raw.items()
+        }
+        agree(made)
+    except DataError as error:
+        raise DataError(f"{path.name}: {error}") from None
+    return made
+
+
+def load(path: Path) -> dict[str, Array]:
+    """The arrays of the file by name. Pickles are never loaded."""
+    known = {*OF_ALL, "times", *OF_A_PART, *(f"{name}_{part}" for name in OF_A_PART for part in PARTS)}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            found = [entry.filename.removesuffix(".npy") for entry in entries]
+            if unknown := [name for name in found if name not in known]:
+                raise DataError(
+                    f"the array {quoted(unknown[0])} is not known; known are {', '.join(OF_A_PART + OF_ALL)}, and "
+                    f"x_train, x_validation, x_test and so on for parts"
+                )
+            if len(set(found)) < len(found):
+                raise DataError("two arrays have the same name")
+            refuse_bombs(sum(entry.file_size for entry in entries), path.stat().st_size)
+            return {name: array(archive.read(entry), name) for name, entry in zip(found, entries)}
+    except DataError:
+        raise
+    except Exception as error:  # broken bytes make zipfile and its decompressors raise errors of many kinds
+        raise DataError(f"it is no .npz file, or it is broken: {one_line(error)}") from None
+
+
+def refuse_bombs(unpacked: int, packed: int) -> None:
+    if unpacked > max(ALWAYS_ALLOWED, MOST_COMPRESSED * packed):
+        raise DataError(
+            f"it would unpack to {unpacked:,} bytes from {packed:,}, more than {MOST_COMPRESSED} times as many; store "
+            f"such arrays uncompressed, with numpy.savez"
+        )
+
+
+def array(content: bytes, name: str) -> Array:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about files that Python 2 wrote
+            values = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # broken headers are evaluated, and raise errors of many kinds
+        if "allow_pickle" in str(error):
+            raise DataError(
+                f"the array {name} holds Python objects, which are never loaded; store sequences of unequal lengths as "
+                f"one array padded to the longest, with their lengths in an array named lengths"
+            ) from None
+        raise DataError(f"the array {name} is broken: {one_line(error)}") from None
+    if values.dtype.kind == "S":
+        try:
+            return np.char.decode(values, "utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"the array {name} holds bytes that are not text in UTF-8") from None
+    if values.dtype.kind == "U" and values.size:
+        try:
+            values.tolist()
+        except (ValueError, SystemError):
+            raise DataError(f"the array {name} holds text with characters that do not exist") from None
+    return values
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def parts(arrays: dict[str, Array]) -> list[str]:
+    found = [name for name in PARTS if f"x_{name}" in arrays]
+    if "x" in arrays and found:
+        raise DataError(f"it has both x and x_{found[0]}; store either the whole or its parts")
+    if "x" not in arrays and not found:
+        raise DataError("it has no array x, nor x_train, x_validation or x_test")
+    used = {f"_{name}" for name in found} or {""}
+    for name in arrays:
+        kind, _, own = name.partition("_")
+        if kind in OF_A_PART and name != "times" and (f"_{own}" if own else "") not in used:
+            raise DataError(f"it has {name}, but no {'_'.join(['x', *([own] if own else [])])}")
+    return found or ["all"]
+
+
+def group(arrays: dict[str, Array], part: str) -> dict[str, Array]:
+    """The arrays of one part, under their short names."""
+    ending = "" if part == "all" else f"_{part}"
+    return {name: arrays[name + ending] for name in OF_A_PART if name + ending in arrays}
+
+
+def names(arrays: dict[str, Array], which: str) -> tuple[str, ...] | None:
+    if (values := arrays.get(which)) is None:
+        return None
+    if values.ndim != 1 or values.dtype.kind not in "Uiu":
+        raise DataError(f"{which} must be a list of names, not {described(values)}")
+    result = tuple(map(str, values.tolist()))
+    if len(set(result)) < len(result) or "" in result:
+        raise DataError(f"{which} must hold different names, none of them empty")
+    return result
+
+
+def described(values: Array) -> str:
+    return f"{values.dtype} of shape {values.shape}"
+
+
+def are_classes(y: Array) -> bool:
+    if y.dtype.kind not in "Ubiuf":
+        raise DataError(f"y must be numbers or text, not {described(y)}")
+    return y.dtype.kind != "f"
+
+
+def all_classes(raw: dict[str, dict[str, Array]], given: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The same classes for all parts: those given, or all that come up, in order."""
+    targets = [arrays["y"] for arrays in raw.values() if "y" in arrays]
+    if len({are_classes(y) for y in targets}) > 1:
+        raise DataError("y holds classes in one part and values in another")
+    if not targets or not are_classes(targets[0]):
+        if given is not None and targets:
+            raise DataError("classes are named, but y holds floats, which are values; store y as whole numbers or text")
+        return given
+    if len({y.dtype.kind.replace("u", "i") for y in targets}) > 1:
+        raise DataError("y names classes in different ways in different parts")
+    if given is not None:
+        return given
+    found = {value for y in targets for value in np.unique(y).tolist()}
+    return tuple(label(value) for value in sorted(found) if value != "")
+
+
+def label(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def part(
+    arrays: dict[str, Array],
+    name: str,
+    shared: dict[str, tuple[str, ...] | None],
+    classes: tuple[str, ...] | None,
+    per_step: bool | None,
+    times_of_all: Array | None,
+) -> Sequences:
+    """One part as sequences; `name` is for sentences."""
+    try:
+        x = inputs(arrays["x"])
+        lengths = cut_lengths(arrays.get("lengths"), len(x), x.shape[1])
+        times, unit = cut_times(arrays.get("times", times_of_all), lengths, x.shape[1])
+        y = targets(arrays.get("y"), lengths, x.shape[1], shared["classes"], per_step)
+        cut = [sequence[:length] for sequence, length in zip(x, lengths)]
+        value_names = None if classes is not None else shared["targets"]
+        return Sequences(cut, y, times, classes, shared["channels"], value_names, time_unit=unit).checked()
+    except DataError as error:
+        raise DataError(str(error) if name == "all" else f"part {name}: {error}") from None
+
+
+def inputs(x: Array) -> Floats:
+    if x.ndim == 2:
+        x = x[:, :, None]
+    if x.ndim != 3 or x.dtype.kind not in "biuf":
+        raise DataError(f"x must be numbers of shape (N, T, D) or (N, T), not {described(x)}")
+    if 0 in x.shape:
+        raise DataError(f"x holds nothing: its shape is {x.shape}")
+    return floats(x)
+
+
+def floats(values: Array) -> Floats:
+    """As float64. A wider float beyond float64's range becomes infinite, which `checked` refuses."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float64)
+
+
+def cut_lengths(lengths: Array | None, count: int, steps: int) -> list[int]:
+    if lengths is None:
+        return [steps] * count
+    if lengths.shape != (count,) or lengths.dtype.kind not in "iu":
+        raise DataError(f"lengths must be {count} whole numbers, one for each sequence, not {described(lengths)}")
+    if (wrong := np.flatnonzero((lengths < 1) | (lengths > steps))).size:
+        raise DataError(f"the length of sequence {wrong[0] + 1} is {lengths[wrong[0]]}; it must be from 1 to {steps}")
+    return lengths.tolist()
+
+
+def cut_times(times: Array | None, lengths: list[int], steps: int) -> tuple[list[Floats] | None, str | None]:
+    """The times of each sequence, and their unit."""
+    if times is None:
+        return None, None
+    if times.shape not in ((steps,), (len(lengths), steps)) or times.dtype.kind not in "iufM":
+        raise DataError(
+            f"times must be numbers or dates of shape ({steps},) or ({len(lengths)}, {steps}), not {described(times)}"
+        )
+    unit = None
+    if times.dtype.kind == "M":
+        unit, missing = "seconds", np.isnat(times)
+        times = floats(times.astype("datetime64[us]").astype(np.int64)) / 1e6
+        times[missing] = np.nan
+    rows = np.broadcast_to(floats(times), (len(lengths), steps))
+    return [row[:length].copy() for row, length in zip(rows, lengths)], unit
+
+
+def targets(y: Array | None, lengths: list[int], steps: int, given: Collection[str] | None, per_step: bool | None):
+    if y is None:
+        return None
+    if not y.ndim or len(y) != len(lengths):
+        raise DataError(f"y must have {len(lengths)} rows, one for each sequence, but its shape is {y.shape}")
+    fits = y.ndim in (2, 3) and y.shape[1] == steps
+    if per_step is None:
+        per_step = fits and (steps > 1 or y.ndim == 3)
+    if per_step and not fits:
+        raise DataError(f"y must be ({len(lengths)}, {steps}) or ({len(lengths)}, {steps}, K) to have a target for "
+                        f"each step, but its shape is {y.shape}")  # fmt: skip
+    own = 2 if per_step else 1  # dimensions before that of the K values
+    if y.ndim == own:
+        y = y[..., None]
+    if y.ndim != own + 1 or not y.shape[-1]:
+        raise DataError(f"y has the shape {y.shape}; (N,), (N, K), (N, T) or (N, T, K) are possible")
+    if are_classes(y):
+        if y.shape[-1] > 1:
+            raise DataError(
+                f"y has {y.shape[-1]} whole numbers or texts where one class belongs; store values as floats"
+            )
+        y = labels(y[..., 0], given)
+        if not per_step and (y == "").any():
+            raise DataError(f"the label of sequence {np.flatnonzero(y == '')[0] + 1} is empty")
+    else:
+        y = floats(y)
+    return [row[:length] for row, length in zip(y, lengths)] if per_step else y
+
+
+def labels(y: Array, given: Collection[str] | None) -> NDArray[np.str_]:
+    """Names of classes. Whole numbers count into the names given, unless these are whole numbers themselves."""
+    if y.dtype.kind == "U":
+        return y.astype(np.str_)
+    if y.dtype.kind == "b":
+        return np.where(y, "true", "false")
+    if given is None or all(re.fullmatch("-?[0-9]+", name) for name in given):
+        return y.astype(np.str_)
+    if ((y < 0) | (y >= len(given))).any():
+        raise DataError(f"y must count from 0 to {len(given) - 1}, as classes has {len(given)} names")
+    return np.array(list(given))[y]
+
+
+def agree(made: dict[str, Sequences]) -> None:
+    """All parts must be of one kind: one model is trained on one and tested on another."""
+
+    def width(sequences: Sequences) -> tuple[bool, int] | None:
+        y = sequences.y
+        if y is None or sequences.classes is not None:
+            return None if y is None else (sequences.per_step, 1)
+        return sequences.per_step, y[0].shape[-1]
+
+    for what, kinds in (
+        ("inputs", {sequences.x[0].shape[1] for sequences in made.values()}),
+        ("kinds of times", {(sequences.times is None, sequences.time_unit) for sequences in made.values()}),
+        ("shapes of y", {width(sequences) for sequences in made.values()} - {None}),
+    ):
+        if len(kinds) > 1:
+            raise DataError(f"its parts have different {what}")

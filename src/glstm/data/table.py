@@ -1,0 +1,362 @@
+"""Sequences from long tables, one row a step: CSV, TSV, Parquet and Arrow files."""
+
+import csv
+import difflib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glstm.data.parsing import existing_file, quoted, seconds_since_1970
+from glstm.data.sequences import Floats, Sequences
+from glstm.errors import DataError, UserError
+from glstm.extras import needed_by
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+BINARY = (".parquet", ".arrow", ".feather")
+ENDINGS = (*SEPARATORS, *BINARY)
+MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "?"]  # in CSV and TSV
+
+
+def read_table(
+    path: Path | str,
+    *,
+    id: str | None = None,
+    time: str | None = None,
+    target: str | Sequence[str] | None = None,
+    inputs: str | Sequence[str] | None = None,
+    classes: Sequence[str] | bool | None = None,
+) -> Sequences:
+    """The sequences of a table. Rows are counted from 1, without the header.
+
+    - id: the column that says which sequence a row belongs to; the sequences come in the order of their first rows.
+      Without it the whole table is one sequence.
+    - time: the column of times, by which the rows of a sequence are sorted. Dates become seconds since 1970-01-01 UTC,
+      and numbers stay numbers, also those that look like 19580329. Without it the rows are taken in their order.
+    - target: one column, or several of values. If it is the same in all rows of each id, it is the target of the
+      sequence, otherwise each step has its own; one that is given in some rows only counts as different.
+      Text, truth values and whole numbers are classes, other numbers are values. Several columns are always values.
+    - inputs: the columns of the inputs, by default all others.
+    - classes: the names of the classes in order; or False: whole numbers are values; or True: any target is a class.
+    """
+    path = existing_file(path)
+    try:
+        table = Table(*load(path))
+        targets = chosen(target)
+        columns = table.inputs(chosen(inputs) or None, [name for name in (id, time, *targets) if name is not None])
+        order, starts, names = table.grouped(id)
+        times, unit = (None, None) if time is None else table.times(time)
+        if times is not None:
+            group = np.repeat(np.arange(len(starts) + 1), np.diff([0, *starts, len(order)]))
+            order = order[np.lexsort((times[order], group))]
+            table.refuse_same_times(time or "", times[order], order, group)
+        x = np.stack([table.numbers(name) for name in columns], axis=1)[order]
+        own = table.targets(targets, classes, order, starts, per_step=id is None, names=names)
+        return Sequences(
+            np.split(x, starts),
+            own.y,
+            None if times is None else np.split(times[order], starts),
+            own.classes,
+            tuple(columns),
+            tuple(targets) if targets and own.classes is None else None,
+            names,
+            unit,
+        ).checked()
+    except DataError as error:
+        raise DataError(f"{path.name}: {error}") from None
+
+
+def chosen(names: str | Sequence[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])
+
+
+@dataclass(frozen=True)
+class Targets:
+    y: NDArray[np.str_] | Floats | list[NDArray[np.str_]] | list[Floats] | None
+    classes: tuple[str, ...] | None
+
+
+def load(path: Path) -> tuple["pl.DataFrame", NDArray[np.int64], bool]:
+    """The table, the numbers of its rows, and whether all its columns are text still."""
+    with needed_by("reading tables"):
+        import polars as pl
+
+    kind = path.suffix.lower()
+    if kind not in ENDINGS:
+        raise UserError(f"a table must end in {', '.join(ENDINGS)}; {path.name} does not")
+    content = path.read_bytes()
+    if kind in SEPARATORS:
+        refuse_other_encodings(content)
+        return *text_table(content, SEPARATORS[kind]), True
+    read = pl.read_parquet if kind == ".parquet" else pl.read_ipc
+    try:
+        frame = read(io.BytesIO(content))
+    except (Exception, pl.exceptions.PanicException) as error:  # broken files make polars raise errors of many kinds
+        raise DataError(f"it is no {kind[1:]} file, or it is broken: {first_line(error)}") from None
+    return frame, np.arange(1, len(frame) + 1), False
+
+
+def refuse_other_encodings(content: bytes) -> None:
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"line {line} is not text in UTF-8") from None
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def text_table(content: bytes, separator: str) -> tuple["pl.DataFrame", NDArray[np.int64]]:
+    """All columns as text. polars would fill short lines without a word and rename columns: both are refused."""
+    import polars as pl
+
+    try:
+        frame = pl.read_csv(
+            io.BytesIO(content), separator=separator, has_header=False, infer_schema=False, null_values=MISSING
+        )
+    except (Exception, pl.exceptions.PanicException) as error:
+        line_lengths(content, separator)
+        raise DataError(f"it is no table: {first_line(error)}") from None
+    header = [(name or "").strip() for name in frame.row(0)]
+    if "" in header:
+        raise DataError(f"column {header.index('') + 1} has no name in the first line")
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise DataError(f"two columns have the name {quoted(twice)}")
+    frame.columns = header
+    frame, rows = frame[1:], np.arange(1, len(frame))
+    if frame[:, -1].null_count():  # the only sign of a line that is too short, or blank
+        fields = line_lengths(content, separator)
+        if len(fields) != len(frame) + 1:
+            raise DataError("its quotation marks are not balanced")
+        kept = np.array(fields[1:]) > 0
+        frame, rows = frame.filter(kept), rows[kept]
+    return frame, rows
+
+
+def line_lengths(content: bytes, separator: str) -> list[int]:
+    """The number of fields of each line, 0 for a blank one; an error if a line has more or fewer than the first."""
+    reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=separator)
+    fields = []
+    try:
+        for row in reader:
+            fields.append(len(row))
+            if row and len(row) != fields[0]:
+                raise DataError(f"line {reader.line_num} has {len(row)} fields where {fields[0]} belong")
+    except csv.Error as error:
+        raise DataError(f"line {reader.line_num} cannot be read: {error}") from None
+    return fields
+
+
+class Table:
+    def __init__(self, frame: "pl.DataFrame", rows: NDArray[np.int64], is_text: bool) -> None:
+        if not len(frame):
+            raise DataError("it has no rows")
+        self.frame = frame
+        self.rows = rows  # their numbers in the file
+        self.is_text = is_text  # the columns of a text file become numbers where all of it can
+
+    def column(self, name: str) -> "pl.Series":
+        """A column as what it is; one of a text file becomes numbers or truth values if all of it can."""
+        import polars as pl
+
+        series = self.known(name)
+        if not self.is_text:
+            return series
+        series = series.str.strip_chars()
+        for kind in (pl.Int64, pl.Float64):
+            cast = series.cast(kind, strict=False)
+            if cast.null_count() == series.null_count():
+                return cast
+        return series
+
+    def known(self, name: str) -> "pl.Series":
+        if name not in self.frame.columns:
+            near = difflib.get_close_matches(str(name), self.frame.columns, 1)
+            others = f"did you mean {quoted(near[0])}?" if near else "it has " + ", ".join(self.frame.columns[:20])
+            raise DataError(f"it has no column {quoted(name)}; {others}")
+        return self.frame[name]
+
+    def inputs(self, asked: list[str] | None, others: list[str]) -> list[str]:
+        for name in (*(asked or ()), *others):
+            self.known(name)
+        names = [name for name in self.frame.columns if name not in others] if asked is None else asked
+        every = [*names, *others]
+        if twice := [name for name in every if every.count(name) > 1]:
+            raise DataError(f"the column {quoted(twice[0])} cannot be two of input, target, id and time at once")
+        if not names:
+            raise DataError("no column is left for the inputs")
+        return names
+
+    def numbers(self, name: str, use: str = "an input") -> Floats:
+        """A column of numbers, NaN where one is missing."""
+        import polars as pl
+
+        series = self.column(name)
+        if series.dtype == pl.Null:
+            return np.full(len(series), np.nan)
+        if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
+            wrong = 0
+            if series.dtype == pl.String:
+                cast = series.cast(pl.Float64, strict=False)
+                wrong = int((cast.is_null() & series.is_not_null()).arg_max() or 0)
+            raise DataError(
+                f"the column {quoted(name)} is not numeric: row {self.rows[wrong]} holds {quoted(series[wrong])}; "
+                f"{use} must be numbers"
+            )
+        values = series.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
+        if (wrong := np.flatnonzero(np.isinf(values))).size:
+            raise DataError(f"the column {quoted(name)} holds an infinite number in row {self.rows[wrong[0]]}")
+        return values
+
+    def grouped(self, id: str | None) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...] | None]:
+        """The rows in the order of the sequences, where each sequence but the first starts, and their names."""
+        import polars as pl
+
+        if id is None:
+            return np.arange(len(self.frame)), np.array([], dtype=np.int64), None
+        series = self.text(id)
+        if series.null_count():
+            raise DataError(f"the column {quoted(id)} has no id in row {self.rows[series.is_null().arg_max() or 0]}")
+        names = series.unique(maintain_order=True)
+        codes = series.replace_strict(names, pl.Series(range(len(names))), return_dtype=pl.Int64).to_numpy()
+        return np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1], tuple(names.to_list())
+
+    def text(self, name: str) -> "pl.Series":
+        import polars as pl
+
+        try:
+            return self.known(name).cast(pl.String).str.strip_chars()
+        except pl.exceptions.PolarsError:
+            raise DataError(
+                f"the column {quoted(name)} is {self.known(name).dtype}; text or numbers are needed"
+            ) from None
+
+    def times(self, name: str) -> tuple[Floats, str | None]:
+        """The column of times as numbers, and their unit."""
+        import polars as pl
+
+        series, unit = self.column(name), None
+        if series.dtype.is_temporal() and series.dtype != pl.Time:
+            unit, series = "seconds", seconds(series)
+        elif series.dtype == pl.String:
+            unit, series = "seconds", self.dates(name, series)
+        values = self.numbers(name, "times") if unit is None else series.fill_null(float("nan")).to_numpy()
+        if (wrong := np.flatnonzero(np.isnan(values))).size:
+            raise DataError(f"the column {quoted(name)} has no time in row {self.rows[wrong[0]]}")
+        return values, unit
+
+    def dates(self, name: str, series: "pl.Series") -> "pl.Series":
+        import polars as pl
+
+        values: list[float | None] = []
+        for row, text in zip(self.rows, series):
+            try:
+                values.append(None if text is None else seconds_since_1970(text))
+            except ValueError:
+                raise DataError(
+                    f"the column {quoted(name)} holds {quoted(text)} in row {row}: times are numbers, or dates such as "
+                    f"2007-01-31 or 2007-01-31 12:30:00"
+                ) from None
+        return pl.Series(values, dtype=pl.Float64)
+
+    def refuse_same_times(self, name: str, times: Floats, order: NDArray[np.int64], group: NDArray[np.int64]) -> None:
+        same = np.flatnonzero((np.diff(times) == 0) & (np.diff(group) == 0))
+        if same.size:
+            first, second = sorted(self.rows[order[same[0] : same[0] + 2]])
+            raise DataError(f"rows {first} and {second} are of the same sequence and have the same {quoted(name)}")
+
+    def targets(
+        self,
+        names_of_targets: list[str],
+        classes: Sequence[str] | bool | None,
+        order: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        *,
+        per_step: bool,
+        names: tuple[str, ...] | None,
+    ) -> Targets:
+        """Targets of the sequences, or of their steps if `per_step` or if they vary within a sequence."""
+        if not names_of_targets:
+            return Targets(None, given_classes(classes))
+        y: Any
+        found = None
+        if len(names_of_targets) == 1 and self.is_class(names_of_targets[0], classes):
+            y, found = self.labels(names_of_targets[0], classes)
+            y = y[order]
+        else:
+            if given_classes(classes):
+                raise DataError("classes are given, but several target columns are values, not classes")
+            y = np.stack(
+                [self.numbers(name, "several targets, or one of values,") for name in names_of_targets], axis=1
+            )
+            y = y[order]
+        same = y[1:] == y[:-1]
+        if y.ndim == 2:
+            same = (same | (np.isnan(y[1:]) & np.isnan(y[:-1]))).all(axis=1)
+        same[starts - 1] = True
+        if per_step or not same.all():
+            return Targets(np.split(y, starts), found)
+        y = y[[0, *starts]]
+        if found is not None and (y == "").any():
+            which = np.flatnonzero(y == "")[0]
+            raise DataError(
+                f"the sequence {quoted((names or ('',))[which])} has no {quoted(names_of_targets[0])} at all"
+            )
+        return Targets(y, found)
+
+    def is_class(self, name: str, classes: Sequence[str] | bool | None) -> bool:
+        if classes is not None:
+            return classes is not False
+        dtype = self.column(name).dtype
+        if dtype.is_temporal() or dtype.is_nested():
+            raise DataError(f"the target {quoted(name)} is {dtype}; classes or numbers are needed")
+        return not (dtype.is_float() or dtype.is_decimal())
+
+    def labels(self, name: str, given: Sequence[str] | bool | None) -> tuple[NDArray[np.str_], tuple[str, ...]]:
+        """The label of each row, "" where it is missing, and all classes."""
+        import polars as pl
+
+        column, text = self.column(name), self.text(name)
+        labels = text.fill_null("").to_numpy().astype(np.str_)
+        classes = given_classes(given)
+        if classes is None:
+            found = pl.DataFrame({"value": column, "name": text}).unique().drop_nulls().filter(pl.col("name") != "")
+            classes = tuple(found.sort("value", "name")["name"].unique(maintain_order=True).to_list())
+            if isinstance(column.dtype, pl.Enum):
+                classes = tuple(column.dtype.categories.to_list())
+        if not classes:
+            raise DataError(f"the target {quoted(name)} is missing in every row")
+        if (wrong := np.flatnonzero(~np.isin(labels, ["", *classes]))).size:
+            raise DataError(
+                f"the target {quoted(name)} is {quoted(labels[wrong[0]])} in row {self.rows[wrong[0]]}, which is none "
+                f"of the classes"
+            )
+        return labels, classes
+
+
+def given_classes(classes: Sequence[str] | bool | None) -> tuple[str, ...] | None:
+    if classes is None or isinstance(classes, bool):
+        return None
+    names = tuple(map(str, classes))
+    if isinstance(classes, str) or not names or len(set(names)) < len(names) or "" in names:
+        raise UserError(f"classes must be different names, not {classes!r}")
+    return names
+
+
+def seconds(series: "pl.Series") -> "pl.Series":
+    """Dates and durations as seconds."""
+    import polars as pl
+
+    if series.dtype == pl.Duration:
+        return series.dt.total_microseconds() / 1e6
+    return series.dt.timestamp("us") / 1e6
