@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "models": {"gated", "masks", "pretrained"},
     "describe": {"gated", "gates", "registry"},
     "pretrained": {"describe", "models"},
-    "data": set(),
+    "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {"", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},

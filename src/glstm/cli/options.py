@@ -15,6 +15,7 @@ from glstm.gates import GATES, check_threshold
 from glstm.models import HEADS
 
 NETWORK, GATE, OPTIMISER, DATA, MACHINE = "Network", "Gate", "Optimiser", "Data and length", "Machine and folders"
+FILES = "Your own files"
 
 
 def option(help: str, panel: str | None = None, *names: str, **more: Any) -> Any:
@@ -72,6 +73,10 @@ class NetworkOptions:
             f"What reads the last state: {', '.join(HEADS)} (256-256 with Drop-Connect), or package.module:head.",
             NETWORK,
         ),
+    ] = None
+    reads: Annotated[
+        Literal["last", "every", "mean", "max"] | None,
+        option("What the head reads: the last state, every step's, or the mean or maximum of all.", NETWORK),
     ] = None
     candidate: Annotated[
         Literal["tanh", "sigmoid"] | None,
@@ -141,6 +146,9 @@ class OptimiserOptions:
 @dataclass(frozen=True)
 class DataOptions:
     epochs: Annotated[int | None, option("How often to go through the training set.", DATA)] = None
+    patience: Annotated[
+        int | None, option("Stop so many epochs after the best by validation; 0: after the last epoch.", DATA)
+    ] = None
     batch: Annotated[int | None, option("Sequences in a batch, over all devices.", DATA)] = None
     steps: Annotated[
         int | None, option("adding: length of a sequence; the preset's mu and sigma stretch along.", DATA)
@@ -155,6 +163,41 @@ class DataOptions:
     seeds: Annotated[
         int | None, option("Train so many networks together, with seeds counted up from --seed.", DATA)
     ] = None
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Of tasks made from files."""
+
+    test: Annotated[
+        str | None, option("The file with the test part; or the share of all sequences to test on, 0.2.", FILES)
+    ] = None
+    validation: Annotated[
+        str | None, option("The file with the validation part; or the share of the first file's sequences, 0.2.", FILES)
+    ] = None
+    id: Annotated[str | None, option("Tables: the column that says which sequence a row is part of.", FILES)] = None
+    time: Annotated[str | None, option("Tables: the column with the time of a row.", FILES)] = None
+    target: Annotated[list[str] | None, option("Tables: the column to learn. Repeat it for several values.", FILES)] = (
+        None
+    )
+    input: Annotated[
+        list[str] | None, option("Tables: a column to learn from. Repeat it; without it, all others.", FILES)
+    ] = None
+    missing: Annotated[
+        Literal["refuse", "carry", "mask"] | None,
+        option("What a missing input means: an error, the last value again, or that with a mask channel.", FILES),
+    ] = None
+    window: Annotated[
+        int | None, option("Cut long sequences into windows of so many steps; parts are then in time order.", FILES)
+    ] = None
+    from_start: Annotated[
+        bool | None,
+        option("Times count from each sequence's first step, or are as they are.", FILES, "--from-start/--as-they-are"),
+    ] = None
+    standardize: Annotated[
+        bool | None, option("Whether the network standardises its inputs.", FILES, "--standardize/--no-standardize")
+    ] = None
+    split_seed: Annotated[int | None, option("Seed of the split into parts; without it, 0.", FILES)] = None
 
 
 @dataclass(frozen=True)
@@ -209,6 +252,12 @@ def parse_named(option: str, texts: list[str] | None) -> dict[str, Any]:
         parts = tuple(_parse(part) for part in value.split(","))
         found[name] = parts[0] if len(parts) == 1 else parts
     return found
+
+
+def share_or_path(text: str) -> float | str:
+    """0.2, or the path of a file, whole: a run may be looked at from another folder."""
+    found = _parse(text)
+    return float(found) if isinstance(found, int | float) else str(Path(text).resolve())
 
 
 def _parse(text: str) -> Any:

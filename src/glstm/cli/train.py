@@ -10,6 +10,7 @@ from rich.console import Console
 from glstm.cli.options import (
     MACHINE,
     DataOptions,
+    FileOptions,
     GateOptions,
     MachineOptions,
     NetworkOptions,
@@ -19,12 +20,14 @@ from glstm.cli.options import (
     parse_named,
     parse_spread,
     require_folder,
+    share_or_path,
 )
 from glstm.cli.stopping import INTERRUPTED, StopOnSignal
-from glstm.data import TASKS
+from glstm.data import TASKS, ArrayTask
+from glstm.data.reading import READERS
 from glstm.errors import UserError
 from glstm.extras import require
-from glstm.recipes import PRESETS, Recipe
+from glstm.recipes import PRESETS, Recipe, own_data
 from glstm.recipes import preset as find_preset
 
 if TYPE_CHECKING:
@@ -39,7 +42,9 @@ def train(
     task: Annotated[
         str | None,
         typer.Argument(
-            help=f"{', '.join(TASKS)}, or your own as package.module:task (with --resume: leave it out).",
+            help="A file of your own (.ts, .npz, .csv, .parquet), a task of the paper "
+            f"({', '.join(name for name in TASKS if name != 'file')}), or your own as package.module:task. "
+            "With --resume: leave it out.",
             show_default=False,
         ),
     ] = None,
@@ -70,11 +75,14 @@ def train(
     gate: GateOptions,
     optimiser: OptimiserOptions,
     data: DataOptions,
+    files: FileOptions,
     machine: MachineOptions,
 ) -> None:
     """Train a network and keep everything about it in a run folder.
 
-    [bold]glstm train adding[/] trains the paper's g-LSTM on its adding task; [bold]glstm train adding --cell lstm[/]
+    [bold]glstm train gestures_TRAIN.ts --test gestures_TEST.ts[/] trains a g-LSTM on your own data, and
+    [bold]glstm train log.csv --id patient --time hour --target outcome[/] on a table; the best epoch is chosen on a
+    validation part, and the test part is used once, at the end. [bold]glstm train adding[/] trains the paper's g-LSTM on its adding task; [bold]glstm train adding --cell lstm[/]
     its plain twin; [bold]glstm train smnist --preset smnist-budget --epochs 20[/] a thrifty one on MNIST. Press
     Ctrl-C once to stop after the present batch; [bold]glstm train --resume RUN[/] goes on from there, on a CPU, with
     as many threads, to the same final bits as if it had not stopped. [bold]glstm train smnist --seeds 10[/] trains ten
@@ -84,7 +92,7 @@ def train(
     """
     require("glstm train", "lightning", "matplotlib")
     require_folder(machine.data)
-    asked = {name: value for one in (network, gate, optimiser, data) for name, value in _given(one).items()}
+    asked = {name: value for one in (network, gate, optimiser, data, files) for name, value in _given(one).items()}
     where = {**WHERE, **{name: value for name, value in _given(machine).items() if name != "data"}}
     if resume:
         refused = [name for name in asked if name != "epochs"]
@@ -93,9 +101,9 @@ def train(
         return
     if task is None:
         raise UserError(
-            "say which task to train on: adding, smnist, pmnist, scifar, or your own as package.module:task"
+            "say what to train on: a file of yours, adding, smnist, pmnist, scifar, or your task as package.module:task"
         )
-    recipe = _recipe(task, preset, network, gate, optimiser, data)
+    recipe = _recipe(_start(task, preset, files), network, gate, optimiser, data)
     if recipe.gate_class is None and (idle := [name for name in OF_GATES if name in asked and name != "gate"]):
         raise UserError(f"the {recipe.cell} cell has no gate: leave out --{_dashed(idle[0])}")
     if data.seeds is not None and data.seeds < 1:
@@ -113,16 +121,39 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
+def _start(task: str, preset: str | None, files: FileOptions) -> Recipe:
+    """The recipe before anything else that was asked for changes it."""
+    options = _given(files)
+    if not is_file(task):
+        if options:
+            raise UserError(f"--{_dashed(next(iter(options)))} is for files of your own, and {task} is not one")
+        return find_preset(task, preset)
+    if preset is not None:
+        raise UserError(f"presets are for the paper's tasks, and {task} is a file: leave out --preset")
+    for name in ("test", "validation"):
+        if name in options:
+            options[name] = share_or_path(options[name])
+    for name, new in (("input", "inputs"), ("target", "target")):
+        if name in options:
+            options[new] = tuple(options.pop(name))
+    if "split_seed" in options:
+        options["seed"] = options.pop("split_seed")
+    return own_data(Path(task).resolve(), **options)
+
+
+def is_file(task: str) -> bool:
+    """Whether a file is meant, which need not exist."""
+    return Path(task).suffix.lower() in READERS or (":" not in task and "/" in task) or Path(task).is_file()
+
+
 def _recipe(
-    task: str,
-    preset: str | None,
+    recipe: Recipe,
     network: NetworkOptions,
     gate: GateOptions,
     optimiser: OptimiserOptions,
     data: DataOptions,
 ) -> Recipe:
-    """The preset, with everything changed that was asked for."""
-    recipe = find_preset(task, preset)
+    """The recipe, with everything changed that was asked for."""
     if gate.gate is not None:
         recipe = recipe.changed(cell=network.cell or "gated", gate={"kind": gate.gate})
     elif network.cell is not None:
@@ -151,7 +182,8 @@ def _recipe(
 
 def _new_folder(recipe: Recipe, out: Path | None, networks: int) -> Path:
     if out is None:
-        names = (name.rpartition(":")[2] for name in (recipe.task, recipe.cell))
+        task = Path(recipe.data["path"]).stem.removesuffix("_TRAIN") if recipe.task == "file" else recipe.task
+        names = (name.rpartition(":")[2] for name in (task, recipe.cell))
         return Path("runs") / f"{'-'.join(names)}-seed{recipe.seed}"
     return out if networks == 1 else out / f"seed{recipe.seed}"
 
@@ -214,6 +246,8 @@ def _run(
     with fabric.rank_zero_first():  # where the data must be fetched, one process does it
         task = make_task(recipes[0], data, fabric.device)
     makers = [model_maker(recipe, task) for recipe in recipes]
+    if fabric.global_rank == 0 and isinstance(task, ArrayTask):
+        console.print(task.summary(), highlight=False, soft_wrap=True, markup=False)
     trainer = Trainer(task, makers, recipes, paths, fabric=fabric, precision=where["precision"])
     if resuming:
         trainer.resume()
@@ -243,5 +277,13 @@ def _result(run, task, before: int) -> str:
     if len(run.history) == before:
         more = "; give more --epochs to go on" if run.settings.schedule == "constant" else ""
         return f"{run.folder.path} is finished, after {before} epochs{more}"
-    last = run.history[-1]
-    return f"{run.folder.path}: {task.metric} {task.format_error(last.test_error)} in epoch {last.epoch}"
+    last, path = run.history[-1], run.folder.path
+    if run.result is None:
+        error = "" if last.error is None else f"{task.metric} {task.format_error(last.error)} "
+        return f"{path}: {error}in epoch {last.epoch}"
+    best = run.result
+    on_test = "" if best["test_error"] is None else f", test {task.metric} {task.format_error(best['test_error'])}"
+    return (
+        f"{path}: best in epoch {best['epoch']} of {best['epochs']}, validation {task.metric} "
+        f"{task.format_error(best['validation_error'])}{on_test}"
+    )

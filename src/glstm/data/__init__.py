@@ -1,4 +1,4 @@
-"""Tasks: from your own arrays and files, and the paper's: adding, sequential and permuted MNIST, sequential CIFAR-10."""
+"""Tasks: from your own arrays and files; the paper's adding problem, sequential MNIST (also permuted) and CIFAR-10."""
 
 from collections.abc import Callable
 
