@@ -204,7 +204,9 @@ def outcome(folder: Path, known: list[Seed], number: int) -> str:
                 sequences.checked()
     except UserError as error:
         lines = str(error).splitlines()
-        return f"{seed.ending} refused" if len(lines) == 1 else f"FAILURE {seed.ending} of {len(lines)} lines: {error!r}"
+        return (
+            f"{seed.ending} refused" if len(lines) == 1 else f"FAILURE {seed.ending} of {len(lines)} lines: {error!r}"
+        )
     except BaseException:
         return f"FAILURE {seed.ending} {options}\n{traceback.format_exc()}"
     return f"{seed.ending} read"

@@ -39,14 +39,15 @@ MAY_IMPORT = {
     "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {"", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
+    "predictions": {"data", "models"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
     "bench": {"", "analysis", "models", "ops", "plots", "runtime", *LAYERS},
     "cli": {
-        "", "analysis", "bench", "cells", "data", "experiments", "models", "ops", "plots", "recipes", "report",
-        "runtime", "training", *LAYERS,
+        "", "analysis", "bench", "cells", "data", "experiments", "models", "ops", "plots", "predictions", "recipes",
+        "report", "runtime", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

@@ -230,6 +230,26 @@ def _apart(heights: Sequence[float]) -> list[float]:
     return moved
 
 
+def confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> "Figure":
+    """How often each true class (rows) was taken for each class (columns); shades are shares of a row."""
+    counts = np.asarray(matrix)
+    side = min(12.0, max(3.4, 1.6 + 0.45 * len(classes)))
+    figure = new_figure(side + 0.6, side)
+    axes = figure.add_subplot()
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for row, column in np.argwhere(counts > 0) if len(classes) <= 30 else ():
+        colour = "white" if shares[row, column] > 0.5 else INK
+        axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=8)
+    axes.set_xticks(range(len(classes)), classes, rotation=90 if max(map(len, classes)) > 3 else 0)
+    axes.set_yticks(range(len(classes)), classes)
+    axes.tick_params(length=0, colors=INK)
+    axes.spines[:].set_visible(False)
+    axes.set_xlabel("answer", color=INK)
+    axes.set_ylabel("true class", color=INK)
+    return figure
+
+
 def gates(before: np.ndarray, after: np.ndarray) -> "Figure":
     """Openness of every unit over time, before and after training: tables (T, H)."""
     figure = new_figure(8, 3.4)

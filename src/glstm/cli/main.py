@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, deploy, evaluate, export, report, reproduce, train
+from glstm.cli import bench, data, demo, deploy, evaluate, export, predict, report, reproduce, train
 from glstm.errors import UserError
 
 app = typer.Typer(
@@ -40,7 +40,15 @@ def prose(function: Callable) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
 
 
-for verb in (train.train, evaluate.evaluate, deploy.deploy, reproduce.reproduce, report.report, demo.demo):
+for verb in (
+    train.train,
+    evaluate.evaluate,
+    predict.predict,
+    deploy.deploy,
+    reproduce.reproduce,
+    report.report,
+    demo.demo,
+):
     app.command(verb.__name__, help=prose(verb))(verb)
 app.add_typer(data.app, name="data")
 app.add_typer(export.app, name="export")

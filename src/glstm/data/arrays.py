@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from glstm.data.collect import as_sequences
+from glstm.data.padding import padded_times
 from glstm.data.sequences import Sequences
 from glstm.data.split import cut_windows, split
 from glstm.data.task import Batch, Stage, Task, generator
@@ -36,7 +37,8 @@ class ArrayTask(Task):
     `missing` says what a NaN in x means: "refuse" it, "carry" the last value on, or "mask", the same with a mask
     channel. `from_start`: times are counted from each sequence's first step; None: if they start at very different
     times, as dates do. `standardize`: inputs and target values are standardised inside the network, by the mean and
-    standard deviation of the training part: the network takes and returns your numbers as they are.
+    standard deviation of the training part: the network takes and returns your numbers as they are. `columns`: names
+    of the columns "id" and "time" of a table, for those who read further tables.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class ArrayTask(Task):
         standardize: bool = True,
         window: int | None = None,
         from_start: bool | None = None,
+        columns: dict[str, str] | None = None,
         seed: int = 0,
         name: str = "arrays",
         device: torch.device | str = "cpu",
     ):
         if missing not in MISSING:
             raise UserError(f"missing must be one of {', '.join(MISSING)}, not {missing!r:.50}")
+        self.window, self.columns = window, dict(columns or {})
         self.name, self.device, self.missing, self.standardize = name, torch.device(device), missing, standardize
         options: dict[str, Any] = {"classes": classes, "per_step": per_step}
         given = as_sequences(x, y, times, lengths, **options)
@@ -147,7 +151,7 @@ class ArrayTask(Task):
         for row, one in zip(x, own.x, strict=True):
             row[: len(one)] = torch.from_numpy(one)
         lengths = None if self.equally_long else torch.tensor([len(one) for one in own.x])
-        times = _padded_times(own.times or [], self.steps) if self.own_times else None
+        times = padded_times(own.times or [], self.steps) if self.own_times else None
         found = Batch(x, self._targets(own), times, lengths)
         return Batch(*(None if part is None else part.to(self.device) for part in found))
 
@@ -275,6 +279,15 @@ class ArrayTask(Task):
         outputs.scale.copy_(self.target_scale)
         return outputs
 
+    def reading(self) -> dict[str, Any]:
+        columns = {"id": self.columns.get("id"), "time": self.columns.get("time"), "inputs": self.channels}
+        return {
+            "columns": {name: value for name, value in columns.items() if value is not None},
+            "timed": self.mean_step is not None,
+            "from_start": self.from_start,
+            "window": self.window,
+        }
+
     def artifacts(self) -> dict[str, object]:
         """A fingerprint of the data: a run goes on with the data it began with."""
         digest = hashlib.sha256()
@@ -310,16 +323,6 @@ def _moments(rows: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndarra
             deviation = known.std()
             scale[column] = deviation if deviation > 1e-12 * max(1.0, abs(mean[column])) else 1.0
     return mean, scale
-
-
-def _padded_times(each: list[np.ndarray], steps: int) -> Tensor:
-    """(N, T): after a sequence's end, its time goes on by equal steps, so that every row increases."""
-    padded = torch.empty(len(each), steps, dtype=torch.float64)
-    for row, own in zip(padded, each, strict=True):
-        row[: len(own)] = torch.from_numpy(own)
-        gap = (own[-1] - own[0]) / max(1, len(own) - 1) or 1.0
-        row[len(own) :] = own[-1] + gap * torch.arange(1, steps - len(own) + 1, dtype=torch.float64)
-    return padded
 
 
 def _is_from_start(parts: dict[str, Sequences]) -> bool:

@@ -46,7 +46,8 @@ def file_task(
             others[part] = 0.2 if asked is None else asked
     name = Path(path).stem.removesuffix("_TRAIN") if name is None else name
     return ArrayTask(
-        whole, **others, missing=missing, standardize=standardize, window=window, from_start=from_start, seed=seed,
+        whole, **others, columns={name: value for name, value in (("id", id), ("time", time)) if value is not None},
+        missing=missing, standardize=standardize, window=window, from_start=from_start, seed=seed,
         name=name, device=device,
     )  # fmt: skip
 

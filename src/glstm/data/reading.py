@@ -20,6 +20,12 @@ READERS: dict[str, tuple[Callable[..., Sequences | dict[str, Sequences]], tuple[
 }
 
 
+def options_for(path: Path | str, **options: Any) -> dict[str, Any]:
+    """Those of the options that the file's reader takes."""
+    _, known = READERS.get(Path(path).suffix.lower(), (None, ()))
+    return {name: value for name, value in options.items() if name in known}
+
+
 def read(path: Path | str, **options: Any) -> dict[str, Sequences]:
     """The parts of a file: {"all": ...}, or those that an .npz file names. An option that is None is not given."""
     path = Path(path)

@@ -173,6 +173,10 @@ class Task(ABC):
         batches = [self.cut(stage, own) for own in wanted]
         return batches, "training sequences, which the network may have seen: a smaller train_size would hold some out"
 
+    def reading(self) -> dict[str, Any]:
+        """What must be known to read further sequences as these were read, for JSON."""
+        return {}
+
     def artifacts(self) -> dict[str, object]:
         """What must be stored with a run to repeat it, by file name."""
         return {}

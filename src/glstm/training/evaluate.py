@@ -115,7 +115,10 @@ def predict_with(model: nn.Module) -> Callable[[Batch], Tensor]:
 
 
 def predict_deployed(runtime: Callable[[Tensor], Tensor]) -> Callable[[Batch], Tensor]:
-    """A deployed network, which takes sequences of one length at a time, as a function of a batch."""
+    """A deployed network, which takes sequences of one length at a time, as a function of a batch.
+
+    Its schedule is that of the shared times, so it is given none.
+    """
 
     def predict(batch: Batch) -> Tensor:
         if batch.lengths is None:
@@ -130,6 +133,21 @@ def predict_deployed(runtime: Callable[[Tensor], Tensor]) -> Callable[[Batch], T
         return torch.stack(found, -2)
 
     return predict
+
+
+@torch.no_grad()
+def confusion(model: nn.Module, task: Task, batch: int = TEST_BATCH) -> Tensor:
+    """How often each class of the test set (rows) was taken for each class (columns); targets of steps, too."""
+    counts = torch.zeros(task.outputs, task.outputs, dtype=torch.int64)
+    predict = predict_with(model)
+    with evaluating(model):
+        for found in task.batches("test", batch):
+            own = Batch(*found)
+            truth, answer = own.y.flatten().cpu(), predict(own).argmax(-1).flatten().cpu()
+            known = truth >= 0
+            places = truth[known] * task.outputs + answer[known]
+            counts += places.bincount(minlength=task.outputs**2).view_as(counts)
+    return counts
 
 
 @torch.no_grad()

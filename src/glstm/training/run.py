@@ -59,6 +59,7 @@ class RunFolder:
         shape = {"name": task.name, "steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
         if task.times is not None:
             shape["times"] = task.times.tolist()
+        shape |= task.reading()
         config: dict[str, Any] = {
             "format": FORMAT, "settings": settings.settings_as_dict(), "recipe": recipe, "task": shape, "where": where,
             "software": software,
@@ -101,6 +102,13 @@ class RunFolder:
     def times(self) -> list[float] | None:
         """The times of its steps, if all sequences have the same ones and they are not just counted."""
         return self._read_config()["task"].get("times")
+
+    def reading(self) -> dict[str, Any]:
+        """How further files are read as those for training were; see `ArrayTask.reading`."""
+        task = self._read_config()["task"]
+        if "columns" not in task:
+            raise UserError(f"{self.path} was trained on {task['name']}, which is not read from a file of sequences")
+        return task
 
     def where(self) -> dict[str, Any]:
         """Device, devices, nodes, precision, matmul and data folder of the run."""
