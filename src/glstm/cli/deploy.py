@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from glstm.cli.export import chosen_threshold, deployable
+from glstm.cli.export import chosen_threshold, deployable, schedule_of
 from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption, require_folder
 from glstm.cli.train import load_recipe
 from glstm.errors import UserError
@@ -36,11 +36,12 @@ def deploy(
     Time is that of one sequence at a time on this machine's CPU, beside torch's LSTM and ONNX Runtime's of the same
     size, in the same run.
     """
-    from glstm.bench.deployed import times
+    from glstm.bench.deployed import times as measured
+    from glstm.data import Batch
     from glstm.recipes import make_task
     from glstm.runtime import deploy as make_runtime
     from glstm.runtime.threshold import CANDIDATES, largest_threshold
-    from glstm.training.evaluate import cost, sums_of, threshold_at
+    from glstm.training.evaluate import mean_cost, predict_deployed, sums_of, threshold_at
     from glstm.training.run import RunFolder
 
     require_folder(data)
@@ -56,7 +57,8 @@ def deploy(
     console = Console()
     if max_error is not None:
         allowed = max_error / 100 if task.as_percent else max_error
-        sequences, seen = task.held_out(HELD_OUT, BATCH)
+        found, seen = task.held_out(HELD_OUT, BATCH)
+        sequences = [Batch(*batch) for batch in found]
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("choosing a threshold", total=len(CANDIDATES) + 1)
 
@@ -72,16 +74,17 @@ def deploy(
         )
     threshold = chosen_threshold(as_trained, threshold)
 
-    runtime = make_runtime(model, task.steps, threshold)
-    trained = make_runtime(model, task.steps, as_trained)
+    times = schedule_of(task)
+    runtime = make_runtime(model, times, threshold)
+    trained = make_runtime(model, times, as_trained)
     errors, prices = [], []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("testing", total=2 * task.batch_count("test", BATCH))
         for network, value in ((trained, as_trained), (runtime, threshold)):
-            _, error = sums_of(network, task, BATCH, on_batch=lambda: progress.advance(bar))
+            _, error = sums_of(predict_deployed(network), task, BATCH, on_batch=lambda: progress.advance(bar))
             errors.append(float(error) / task.test_size)
             with threshold_at(model.layer, value):
-                prices.append(cost(model.layer, task.steps))
+                prices.append(mean_cost(model.layer, task))
     table = Table("", "as trained", f"deployed at {threshold:g}", title=escape(str(run)))
     for column in table.columns[1:]:
         column.justify = "right"
@@ -90,36 +93,38 @@ def deploy(
     table.add_row("open", *(f"{100 * price.open_share:.2f} %" for price in prices))
     table.add_row("operations, plain LSTM", *(_millions(price.lstm_ops) for price in prices))
     table.add_row("operations, paper's count", *(_millions(price.paper_ops) for price in prices))
-    table.add_row("operations, exact", _millions(prices[0].cached_ops), _millions(runtime.ops))
+    exact = runtime.ops if task.equally_long else prices[1].cached_ops
+    table.add_row("operations, exact", _millions(prices[0].cached_ops), _millions(exact))
     table.add_row(f"{task.metric}, {task.test_size:,} test sequences", *map(task.format_error, errors))
     memory = runtime.memory
     table.add_row("constant data, bytes", "", f"{memory.constant:,}")
     table.add_row("state, bytes", "", f"{memory.state:,}")
     console.print(table)
 
-    sample, _ = task.test_samples(slice(0, 1))
-    found = times(model, runtime, sample, seconds)
-    ours = found[next(iter(found))]
+    sample = task.test_samples(slice(0, 1))[0]
+    taken_by = measured(model, runtime, sample, seconds)
+    ours = taken_by[next(iter(taken_by))]
     table = Table("one sequence", "microseconds", "a step", "times ours", title="on this machine")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, taken in found.items():
-        table.add_row(name, f"{1e6 * taken:,.1f}", f"{1e6 * taken / task.steps:.3f}", f"{taken / ours:.1f}")
+    for name, taken in taken_by.items():
+        table.add_row(name, f"{1e6 * taken:,.1f}", f"{1e6 * taken / len(sample):.3f}", f"{taken / ours:.1f}")
     console.print(table)
 
 
 def _error(model, task, batches: list, threshold: float) -> float:
     import torch
 
-    from glstm.training.evaluate import evaluating, threshold_at
+    from glstm.training.evaluate import evaluating, predict_with, threshold_at
 
     with torch.no_grad(), evaluating(model), threshold_at(model.layer, threshold):
-        wrong = sum(float(task.errors(model(x), y).sum()) for x, y in batches)
+        predict = predict_with(model)
+        wrong = sum(float(task.errors(predict(batch), batch.y).sum()) for batch in batches)
     return wrong / _size(batches)
 
 
 def _size(batches: list) -> int:
-    return sum(len(y) for _, y in batches)
+    return sum(batch.size for batch in batches)
 
 
 def _millions(operations: float) -> str:

@@ -35,19 +35,21 @@ def export_to_c(
     from glstm.runtime.export_c import export_c, vectors_from
     from glstm.runtime.plan import constant_bytes
     from glstm.runtime.quantize import constant_bytes_int8, dequantized, quantize
-    from glstm.training.evaluate import sums_of
+    from glstm.training.evaluate import predict_deployed, sums_of
 
     model, task, threshold = load_with_task(run, threshold, data)
-    runtime, quantized, console = deploy(model, task.steps, threshold), None, Console()
+    times = schedule_of(task)
+    runtime, quantized, console = deploy(model, times, threshold), None, Console()
     plan = runtime.plan
     if int8:
         quantized = quantize(plan, calibration(task))
         model = dequantized(model, plan, quantized)
-        both = runtime, deploy(model, task.steps, threshold)
-        errors = [task.format_error(float(sums_of(one, task)[1]) / task.test_size) for one in both]
+        both = runtime, deploy(model, times, threshold)
+        sums = [float(sums_of(predict_deployed(one), task)[1]) for one in both]
+        errors = [task.format_error(one / task.test_size) for one in sums]
         text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
         console.print(text, highlight=False)
-    x, _ = task.test_samples(slice(0, SELF_TEST))
+    x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], task.steps)
     files = export_c(plan, out, name, vectors_from(model, threshold, x), quantized)
     size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
     console.print(f"{size:,} bytes of constant data, {plan.state_bytes:,} bytes of state", highlight=False)
@@ -99,7 +101,23 @@ def load_with_task(run: Path, threshold: float | None, data: Path | None):
 
 def calibration(task, count: int = CALIBRATION):
     """Training sequences (T, B, D) that int8 scales are chosen on."""
-    return task.cut(task.stage(0, 0), slice(0, min(count, task.train_size)))[0]
+    return whole_length(task.cut(task.stage(0, 0), slice(0, min(count, task.train_size)))[0], task.steps)
+
+
+def schedule_of(task):
+    """What `deploy` is given: the number of steps, or the times of all sequences."""
+    if task.own_times:
+        raise UserError(
+            f"each sequence of {task.name} has its own times, and a deployed network needs to know all times beforehand"
+        )
+    return task.steps if task.times is None else task.times
+
+
+def whole_length(x, steps: int):
+    """Sequences (T, B, D) padded with zeros to so many steps."""
+    from torch.nn.functional import pad
+
+    return pad(x, (0, 0, 0, 0, 0, steps - len(x)))
 
 
 def _load(run: Path, threshold: float | None):
