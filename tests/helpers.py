@@ -1,5 +1,10 @@
 """Small things several tests need."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
@@ -27,3 +32,10 @@ def operator_inputs(steps, batch, inputs, hidden, *, per_sample=False, dtype=tor
         torch.randn(batch, hidden, dtype=dtype),
     ]
     return [None if tensor is None else tensor.requires_grad_() for tensor in tensors]
+
+
+def glstm_command(*arguments, cwd: Path) -> subprocess.CompletedProcess:
+    """The command line in a folder, as its user would call it: modules there are found, nothing else is changed."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", "-m", "glstm", *map(str, arguments)]  # -P: as the console script, elsewhere
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)

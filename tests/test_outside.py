@@ -2,10 +2,8 @@
 
 import csv
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from glstm import GatedLSTM, SequenceModel
 from glstm.errors import UserError
 from glstm.pretrained import load_model
 from glstm.training import Settings, Trainer
+from helpers import glstm_command
 from small_runs import StopAfter, results
 
 OUTSIDE = Path(__file__).parent / "outside"
@@ -151,19 +150,6 @@ def test_a_resumed_run_keeps_its_settings(tmp_path):
     trainer("gate", [tmp_path / "run"]).begin()
     with pytest.raises(UserError, match=r"was trained with lr 0\.01, and goes on with it, not with 0\.5"):
         trainer("gate", [tmp_path / "run"], lr=0.5).resume()
-
-
-def glstm_command(*arguments, cwd: Path) -> subprocess.CompletedProcess:
-    """In a folder that holds own_things.py, as its author would call it."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "glstm",
-        *map(str, arguments),
-    ]  # -P: as the console script, which is elsewhere
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
 def test_all_of_it_by_commands_alone(tmp_path):

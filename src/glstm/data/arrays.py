@@ -330,4 +330,4 @@ def _is_from_start(parts: dict[str, Sequences]) -> bool:
     that a gate opens at a moment of the calendar."""
     each = [own for part in parts.values() for own in part.times or ()]
     starts = [own[0] for own in each]
-    return bool(each) and max(starts) - min(starts) > max(own[-1] - own[0] for own in each)
+    return bool(each) and bool(max(starts) - min(starts) > max(own[-1] - own[0] for own in each))

@@ -32,8 +32,14 @@ class Run:
     @property
     def best_row(self) -> EpochRow:
         """The epoch with the lowest error on the validation set; of equal ones that with the lowest loss, then the
-        first."""
-        return min(self.history, key=lambda row: (row.validation_error, row.validation_loss))
+        first. With a budget, that with the lowest loss and charge together: openness is wanted less, too."""
+        charge = self.settings.budget
+
+        def rank(row: EpochRow) -> tuple[float, float]:
+            error, loss = row.validation_error or 0.0, row.validation_loss or 0.0
+            return (loss + charge * (row.mean_k or 0.0), error) if charge else (error, loss)
+
+        return min(self.history, key=rank)
 
     @property
     def is_done(self) -> bool:

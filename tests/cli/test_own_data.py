@@ -1,0 +1,155 @@
+"""From a file to a trained, tested and deployed network, by commands alone."""
+
+import csv
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from helpers import glstm_command
+
+SHORT = ["--units", 6, "--epochs", 3, "--batch", 8]
+
+
+def write_ts(path, count, seed, unequal=True):
+    draws = np.random.default_rng(seed)
+    lines = [
+        "@problemName bumps",
+        "@univariate false",
+        "@dimensions 2",
+        "@equalLength false",
+        "@classLabel true up down",
+    ]
+    lines += ["@data"]
+    for number in range(count):
+        steps = int(draws.integers(6, 12)) if unequal else 10
+        sign = 1 if number % 2 else -1
+        channels = [sign * np.sin(np.arange(steps)) * 100 + 1000 + draws.normal(size=steps) for _ in range(2)]
+        label = "up" if sign > 0 else "down"
+        lines.append(":".join([",".join(f"{value:.4f}" for value in one) for one in channels] + [label]))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_table(path, irregular=True):
+    draws = np.random.default_rng(0)
+    with path.open("w") as file:
+        print("patient,hour,heart,oxygen,outcome", file=file)
+        for patient in range(24):
+            time = 0.0
+            for step in range(int(draws.integers(5, 9))):
+                time += draws.uniform(0.5, 2) if irregular else 1.0
+                oxygen = "" if step % 3 == 1 else f"{90 + patient % 2 * 5:.1f}"
+                print(
+                    f"p{patient},{time:.3f},{60 + 30 * (patient % 2)},{oxygen},{('well', 'ill')[patient % 2]}",
+                    file=file,
+                )
+
+
+def run(*arguments, cwd):
+    done = glstm_command(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_ts_files_to_a_deployed_network(tmp_path):
+    write_ts(tmp_path / "bumps_TRAIN.ts", 30, 0)
+    write_ts(tmp_path / "bumps_TEST.ts", 10, 1)
+    train = ["train", "bumps_TRAIN.ts", "--test", "bumps_TEST.ts", *SHORT]
+    out = run(*train, "--seeds", 2, "--patience", 2, "--budget", 0.1, "--threshold", 0.05, "--out", "r", cwd=tmp_path)
+    assert "bumps: 24 training, 6 validation and 10 test sequences of 6 to 11 steps, 2 inputs, 2 classes" in out
+    assert "validation error" in out
+    assert "test error" in out
+    out = run("evaluate", "r/seed0", "--picture", "c.png", "--json", cwd=tmp_path)
+    found = json.loads(out)
+    assert found["classes"] == ["up", "down"]
+    assert sum(map(sum, found["confusion"])) == 10
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert "answer" in run("evaluate", "r/seed1", "--last", cwd=tmp_path)
+    run("predict", "r/seed0", "bumps_TEST.ts", "--out", "answers.csv", cwd=tmp_path)
+    rows = list(csv.DictReader((tmp_path / "answers.csv").read_text().splitlines()))
+    assert len(rows) == 10
+    assert {row["class"] for row in rows} <= {"up", "down"}
+    assert all(float(row["p(up)"]) + float(row["p(down)"]) == pytest.approx(1, abs=1e-5) for row in rows)
+    run("train", "--resume", "r", "--epochs", 4, cwd=tmp_path)
+    assert "test sequences" in run("deploy", "r/seed0", "--max-error", 50, "--seconds", 0.02, cwd=tmp_path)
+    run("export", "c", "r/seed0", "--name", "bumps", "--int8", cwd=tmp_path)
+    run("export", "onnx", "r/seed0", cwd=tmp_path)
+    options = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-DBUMPS_TEST"]
+    subprocess.run(["cc", *options, "bumps.c", "-o", "test"], cwd=tmp_path, check=True)
+    assert "largest difference" in subprocess.run(["./test"], cwd=tmp_path, capture_output=True, text=True).stdout
+
+
+def test_changed_data_is_refused_on_resume(tmp_path):
+    write_ts(tmp_path / "b.ts", 30, 0)
+    run("train", "b.ts", *SHORT, "--out", "r", cwd=tmp_path)
+    write_ts(tmp_path / "b.ts", 30, 5)
+    done = glstm_command("evaluate", "r", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "data.json differs" in done.stderr
+
+
+def test_a_table_with_times_and_missing_values(tmp_path):
+    write_table(tmp_path / "log.csv")
+    table = ["log.csv", "--id", "patient", "--time", "hour", "--target", "outcome"]
+    done = glstm_command("train", *table, *SHORT, cwd=tmp_path)
+    assert done.returncode == 2
+    assert 'missing value at step 2, channel 2: choose missing="carry"' in done.stderr
+    out = run("train", *table, "--missing", "mask", *SHORT, "--out", "r", cwd=tmp_path)
+    assert "2 inputs, 2 classes" in out
+    run("predict", "r", "log.csv", "--out", "p.npz", cwd=tmp_path)
+    assert np.load(tmp_path / "p.npz")["outputs"].shape == (24, 2)
+    done = glstm_command("deploy", "r", cwd=tmp_path)
+    assert "has its own times" in done.stderr
+
+
+def test_targets_of_steps_and_windows(tmp_path):
+    steps = np.arange(400)
+    rows = "\n".join(f"{2 * step},{np.sin(step / 9):.5f},{np.cos(step / 9):.5f}" for step in steps)
+    (tmp_path / "wave.csv").write_text(f"t,sine,cosine\n{rows}\n")
+    train = ["train", "wave.csv", "--time", "t", "--target", "cosine", "--window", 40, *SHORT, "--out", "r"]
+    out = run(*train, cwd=tmp_path)
+    assert "6 training, 2 validation and 2 test sequences of 40 steps, 1 input, 1 value at each step" in out
+    assert "mean absolute error" in run("evaluate", "r", cwd=tmp_path)
+    run("predict", "r", "wave.csv", "--out", "p.csv", cwd=tmp_path)
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    assert len(rows) == 400
+    run("deploy", "r", "--threshold", 0.01, "--seconds", 0.02, cwd=tmp_path)
+
+
+def test_npz_with_parts(tmp_path):
+    draws = np.random.default_rng(0)
+    parts = {f"x_{part}": draws.normal(size=(n, 9, 2)) for part, n in (("train", 20), ("validation", 6), ("test", 8))}
+    parts |= {name.replace("x", "y"): x.mean((1, 2)) for name, x in parts.items()}
+    np.savez(tmp_path / "means.npz", **parts)
+    out = run("train", "means.npz", *SHORT, "--reads", "mean", "--out", "r", cwd=tmp_path)
+    assert "20 training, 6 validation and 8 test sequences of 9 steps, 2 inputs, 1 value for each" in out
+
+
+def test_a_function_that_returns_arrays(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\ndef noise(count=30):\n    draws = np.random.default_rng(0)\n"
+        "    return draws.normal(size=(count, 7, 1)), draws.integers(0, 2, count)\n"
+    )
+    out = run("train", "mine:noise", "--task-option", "count=40", *SHORT, "--out", "r", cwd=tmp_path)
+    assert "noise: 24 training" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gone.csv"], "gone.csv"),
+        (["b.ts", "--id", "x"], "id does not apply to a .ts file"),
+        (["b.ts", "--preset", "smnist"], "presets are for the paper's tasks"),
+        (["adding", "--test", "b.ts"], "--test is for files of your own"),
+        (["b.ts", "--test", "1.5"], "test must be a share"),
+        (["b.ts", "--reads", "every"], "has a target for each sequence"),
+        (["b.xyz"], "there is no task 'b.xyz'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(tmp_path, arguments, sentence):
+    write_ts(tmp_path / "b.ts", 12, 0)
+    done = glstm_command("train", *arguments, *SHORT, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
