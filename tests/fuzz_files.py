@@ -87,10 +87,15 @@ OPTIONS: list[dict[str, Any]] = [
     {"id": "patient", "inputs": "pulse", "target": "pressure", "classes": False},
     {},
 ]
-ODD = """NaN|nan|?|1e999|-1e999|inf|99999999999999999999999999|1e-400|-0|0x10|1_000|١٢٣|é|\u2028|\x00|"|'|,|:|(|)|((|))|;
-|@|@data|@classLabel true|@classLabel false|@timestamps true|@targetlabel true|@dimensions 99999999|@seriesLength -1|#|%
-|true|false|null|None|0001-01-01|9999-12-31 23:59:59|2024-02-30|2024-01-01T00:00:00+99:00|now|\t|\r|\ufeff|\ud7ff|=1+1|{|}
-|,,,,,,|::::|{'descr': '|O8|'shape': (999999999999,)|<f8|>U4|<U999999999|<M8[ns]""".replace("\n", "").split("|")
+ODD = [
+    "NaN", "nan", "?", "1e999", "-1e999", "inf", "99999999999999999999999999", "1e-400", "-0", "0x10", "1_000",
+    "١٢٣", "é", "\u2028", "\x00", "\ufeff", "\t", "\r", "\n", " ", '"', "'", ",", ":", "(", ")", "((", "))", ";",
+    "@", "#", "%", "{", "}", ",,,,,,", "::::", "=1+1", "true", "false", "null", "None", "now", "0001-01-01",
+    "9999-12-31T23:59:59", "2024-02-30", "2024-01-01T00:00:00+99:00", "\n@data\n", "\n@classLabel true\n",
+    "\n@classLabel false\n", "\n@timestamps true\n", "\n@targetlabel true\n", "\n@dimensions 99999999\n",
+    "\n@seriesLength -1\n", "\n@equalLength true\n", "{'descr': '", "O8", "'shape': (999999999999,)", "<f8", ">U4",
+    "<U0", "<U999999999", "<M8[ns]",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,9 @@ def outcome(folder: Path, known: list[Seed], number: int) -> str:
                 sequences.checked()
     except UserError as error:
         lines = str(error).splitlines()
-        return f"{seed.ending} refused" if len(lines) == 1 else f"FAILURE {seed.ending} of {len(lines)} lines: {error!r}"
+        return (
+            f"{seed.ending} refused" if len(lines) == 1 else f"FAILURE {seed.ending} of {len(lines)} lines: {error!r}"
+        )
     except BaseException:
         return f"FAILURE {seed.ending} {options}\n{traceback.format_exc()}"
     return f"{seed.ending} read"

@@ -98,6 +98,8 @@ def array(content: bytes, name: str) -> Array:
                 f"one array padded to the longest, with their lengths in an array named lengths"
             ) from None
         raise DataError(f"the array {name} is broken: {one_line(error)}") from None
+    if values.size > len(content):  # texts of no characters: a header alone can claim any number of them
+        raise DataError(f"the array {name} is broken: it claims {values.size:,} values in {len(content):,} bytes")
     if values.dtype.kind == "S":
         try:
             return np.char.decode(values, "utf-8")
@@ -117,6 +119,10 @@ def one_line(error: BaseException) -> str:
 
 def parts(arrays: dict[str, Array]) -> list[str]:
     found = [name for name in PARTS if f"x_{name}" in arrays]
+    if found and "times" in arrays and arrays["times"].ndim != 1:
+        raise DataError(
+            "times without a part's name must be (T,), for all parts; store others as times_train and so on"
+        )
     if "x" in arrays and found:
         raise DataError(f"it has both x and x_{found[0]}; store either the whole or its parts")
     if "x" not in arrays and not found:
@@ -199,13 +205,11 @@ def part(
 
 
 def inputs(x: Array) -> Floats:
-    if x.ndim == 2:
-        x = x[:, :, None]
-    if x.ndim != 3 or x.dtype.kind not in "biuf":
+    if x.ndim not in (2, 3) or x.dtype.kind not in "biuf":
         raise DataError(f"x must be numbers of shape (N, T, D) or (N, T), not {described(x)}")
     if 0 in x.shape:
         raise DataError(f"x holds nothing: its shape is {x.shape}")
-    return floats(x)
+    return floats(x if x.ndim == 3 else x[:, :, None])
 
 
 def floats(values: Array) -> Floats:

@@ -15,6 +15,8 @@ def existing_file(path: Path | str) -> Path:
     try:
         if path.is_dir():
             raise DataError(f"{path} is a folder; a file is needed")
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise DataError(f"{path} is not a file")
         with path.open("rb") as file:
             first = file.read(1)
     except FileNotFoundError:

@@ -22,7 +22,7 @@ READERS: dict[str, tuple[Callable[..., Sequences | dict[str, Sequences]], tuple[
 
 def read(path: Path | str, **options: Any) -> dict[str, Sequences]:
     """The parts of a file: {"all": ...}, or those that an .npz file names. An option that is None is not given."""
-    path = Path(path)
+    path = existing_file(path)
     ending = path.suffix.lower()
     if ending not in READERS:
         what = f"the ending {ending}" if ending else "no ending"
@@ -32,5 +32,5 @@ def read(path: Path | str, **options: Any) -> dict[str, Sequences]:
     if unknown := [name for name in options if name not in known]:
         takes = f"it takes {', '.join(known)}" if known else "it takes no options"
         raise UserError(f"{unknown[0]} does not apply to a {ending} file; {takes}")
-    found = reader(existing_file(path), **options)
+    found = reader(path, **options)
     return found if isinstance(found, dict) else {"all": found}

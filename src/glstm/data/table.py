@@ -50,7 +50,9 @@ def read_table(
     try:
         table = Table(*load(path))
         targets = chosen(target)
-        columns = table.inputs(chosen(inputs) or None, [name for name in (id, time, *targets) if name is not None])
+        columns = table.inputs(
+            None if inputs is None else chosen(inputs), [name for name in (id, time, *targets) if name is not None]
+        )
         order, starts, names = table.grouped(id)
         times, unit = (None, None) if time is None else table.times(time)
         if times is not None:
@@ -140,16 +142,19 @@ def text_table(content: bytes, separator: str) -> tuple["pl.DataFrame", NDArray[
             raise DataError("its quotation marks are not balanced")
         kept = np.array(fields[1:]) > 0
         frame, rows = frame.filter(kept), rows[kept]
-    return frame, rows
+    stripped = pl.all().str.strip_chars()
+    return frame.select(pl.when(~stripped.is_in(MISSING)).then(stripped)), rows
 
 
 def line_lengths(content: bytes, separator: str) -> list[int]:
     """The number of fields of each line, 0 for a blank one; an error if a line has more or fewer than the first."""
-    reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=separator)
+    reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=separator, strict=True)
     fields = []
     try:
         for row in reader:
             fields.append(len(row))
+            if not fields[0]:
+                raise DataError("its first line is blank; it should name the columns")
             if row and len(row) != fields[0]:
                 raise DataError(f"line {reader.line_num} has {len(row)} fields where {fields[0]} belong")
     except csv.Error as error:
@@ -172,7 +177,6 @@ class Table:
         series = self.known(name)
         if not self.is_text:
             return series
-        series = series.str.strip_chars()
         for kind in (pl.Int64, pl.Float64):
             cast = series.cast(kind, strict=False)
             if cast.null_count() == series.null_count():
@@ -294,11 +298,9 @@ class Table:
             y, found = self.labels(names_of_targets[0], classes)
             y = y[order]
         else:
-            if given_classes(classes):
-                raise DataError("classes are given, but several target columns are values, not classes")
-            y = np.stack(
-                [self.numbers(name, "several targets, or one of values,") for name in names_of_targets], axis=1
-            )
+            if classes:
+                raise DataError("several target columns are values, but classes are asked for")
+            y = np.stack([self.numbers(name, "targets that are values") for name in names_of_targets], axis=1)
             y = y[order]
         same = y[1:] == y[:-1]
         if y.ndim == 2:

@@ -131,10 +131,11 @@ class Body:
         text = text.strip()
         if not (text.startswith("(") and text.endswith(")")):
             raise Fault(f"dimension {dimension} is not a list of (time,value) pairs, as @timeStamps true promises")
-        split = [pair.rpartition(",") for pair in BETWEEN_PAIRS.split(text[1:-1])]
-        for stamp, _, value in split:
-            if not stamp.strip() or set("()") & set(stamp + value):
-                raise Fault(f"dimension {dimension}: {quoted(f'({stamp},{value})')} is not a pair (time,value)")
+        pairs = BETWEEN_PAIRS.split(text[1:-1])
+        for pair in pairs:
+            if "," not in pair or "(" in pair or ")" in pair:
+                raise Fault(f"dimension {dimension}: {quoted(f'({pair})')} is not a pair (time,value)")
+        split = [pair.rpartition(",") for pair in pairs]
         times = np.array([self.time(stamp.strip(), dimension) for stamp, _, _ in split])
         if (late := np.flatnonzero(np.diff(times) <= 0)).size:
             stamp = split[late[0] + 1][0].strip()
