@@ -160,6 +160,8 @@ def test_blank_lines_spaces_quotes_and_windows(read):
 WRONG = {
     "no rows": ("a,b\n", {}, "it has no rows"),
     "no name": ("a,,c\n1,2,3\n", {}, "column 2 has no name in the first line"),
+    "no names": ("1,2\n3,4\n", {}, "its first line holds numbers; it should name the columns"),
+    "long label": (f"a,y\n1,{'u' * 201}\n", {"target": "y"}, "the target 'y' has a label of 201 characters; 200 are"),
     "name twice": ("a,a\n1,2\n", {}, "two columns have the name 'a'"),
     "blank first": ("\na,b\n1,2\n", {}, "its first line is blank"),
     "long line": ("a,b\n1,2\n3,4,5\n", {}, "line 3 has 3 fields where 2 belong"),
@@ -168,7 +170,7 @@ WRONG = {
     "utf-16": ("a,b\n1,2\n".encode("utf-16"), {}, "line 1 is not text in UTF-8"),
     "open quote": ('a,b\n"1,2\n3,4\n', {}, "line 3 cannot be read: unexpected end of data"),
     "no such column": ("pulse,b\n1,2\n", {"target": "puls"}, "it has no column 'puls'; did you mean 'pulse'?"),
-    "nothing near": ("pulse,b\n1,2\n", {"id": "patient"}, "it has no column 'patient'; it has pulse, b"),
+    "nothing near": ("pulse,b\n1,2\n", {"id": "patient"}, "it has no column 'patient'; it has 'pulse', 'b'"),
     "no inputs": ("a,b\n1,2\n", {"id": "a", "target": "b"}, "no column is left for the inputs"),
     "no inputs asked": ("a,b\n1,2\n", {"inputs": []}, "no column is left for the inputs"),
     "two uses": ("a,b\n1,2\n", {"target": "a", "inputs": ["a", "b"]}, "the column 'a' cannot be two of input, target"),

@@ -92,6 +92,7 @@ WRONG = {
     "both": (f"{HEAD}@targetLabel true\n@data\n1:a", "line 2: @classLabel true and @targetLabel true exclude"),
     "no classes": ("@classLabel true\n@data\n1:a", "line 1: @classLabel true needs the names of the classes"),
     "class twice": ("@classLabel true a b a\n", "line 1: @classLabel names a class twice"),
+    "long class": (f"@classLabel true {'u' * 201}\n", "line 1: @classLabel has a name of 201 characters; 200 are"),
     "not true or false": ("@missing perhaps\n", "line 1: @missing needs true or false after it, not 'perhaps'"),
     "no word": ("@equalLength\n", "line 1: @equalLength needs true or false"),
     "no number": ("@dimensions two\n", "line 1: @dimensions needs a whole number"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from glstm.errors import DataError
 
+LONGEST_LABEL = 200  # characters; NumPy keeps as many for each label as the longest one has
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from glstm.data.npz_file import read_npz
 from glstm.data.parsing import existing_file
 from glstm.data.sequences import Sequences
-from glstm.data.table import ENDINGS as TABLES
 from glstm.data.table import read_table
+from glstm.data.table_file import ENDINGS as TABLES
 from glstm.data.ts_file import read_ts
 from glstm.errors import UserError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glstm.data.parsing import existing_file, number, quoted, seconds_since_1970
+from glstm.data.parsing import LONGEST_LABEL, existing_file, number, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
 from glstm.errors import DataError
 
@@ -63,6 +63,8 @@ class Header:
                     raise Fault(f"@{tag} true needs the names of the classes after it")
                 if len(set(words[1:])) < len(words) - 1:
                     raise Fault(f"@{tag} names a class twice")
+                if (longest := max(map(len, words[1:]))) > LONGEST_LABEL:
+                    raise Fault(f"@{tag} has a name of {longest} characters; {LONGEST_LABEL} are allowed")
                 self.classes = tuple(words[1:])
         if self.classes is not None and self.has_values:
             raise Fault("@classLabel true and @targetLabel true exclude each other: a sequence has a class or a value")
