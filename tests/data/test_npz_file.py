@@ -151,7 +151,7 @@ WRONG = {
     "unknown label": ({"x": X, "y": np.array(["a", "c"]), "classes": np.array(["a", "b"])}, "the label 'c' is not one"),
     "same classes": ({"x": X, "y": Y, "classes": np.array(["a", "a"])}, "classes must hold different names"),
     "no names": ({"x": X, "channels": np.zeros(3)}, "channels must be a list of names, not float64 of shape (3,)"),
-    "channels": ({"x": X, "channels": np.array(["a"])}, "channels has 1 names for 3 inputs"),
+    "channels": ({"x": X, "channels": np.array(["a"])}, "channels has 1 name for 3 inputs"),
     "lengths": ({"x": X, "lengths": np.array([4])}, "lengths must be 2 whole numbers, one for each sequence"),
     "long": ({"x": X, "lengths": np.array([4, 5])}, "the length of sequence 2 is 5; it must be from 1 to 4"),
     "none": ({"x": X, "lengths": np.array([0, 4])}, "the length of sequence 1 is 0; it must be from 1 to 4"),
@@ -205,7 +205,7 @@ def refused(path, entries, match):
 
 def test_a_small_file_may_not_ask_for_much_memory(tmp_path, monkeypatch):
     content = npy(np.zeros((10, 10_000)))
-    monkeypatch.setattr("glstm.data.npz_file.ALWAYS_ALLOWED", len(content))
+    monkeypatch.setattr("glstm.data.parsing.ALWAYS_ALLOWED", len(content))
     with zipfile.ZipFile(tmp_path / "most.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", content)
     assert len(read_npz(tmp_path / "most.npz")["all"]) == 10

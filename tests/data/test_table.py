@@ -165,7 +165,7 @@ WRONG = {
     "name twice": ("a,a\n1,2\n", {}, "two columns have the name 'a'"),
     "blank first": ("\na,b\n1,2\n", {}, "its first line is blank"),
     "long line": ("a,b\n1,2\n3,4,5\n", {}, "line 3 has 3 fields where 2 belong"),
-    "short line": ("a,b\n1,2\n\n3\n", {}, "line 4 has 1 fields where 2 belong"),
+    "short line": ("a,b\n1,2\n\n3\n", {}, "line 4 has 1 field where 2 belong"),
     "encoding": (b"a,b\n1,2\n\xe9,3\n", {}, "line 3 is not text in UTF-8"),
     "utf-16": ("a,b\n1,2\n".encode("utf-16"), {}, "line 1 is not text in UTF-8"),
     "open quote": ('a,b\n"1,2\n3,4\n', {}, "line 3 cannot be read: unexpected end of data"),
@@ -226,6 +226,15 @@ def test_a_column_that_is_no_list_of_numbers_is_named(read, column):
 def test_classes_must_be_names(read, classes):
     with pytest.raises(UserError, match="classes must be different names"):
         read("a,y\n1,a\n", target="y", classes=classes)
+
+
+def test_a_small_parquet_file_may_not_ask_for_much_memory(read, monkeypatch):
+    content = write(pl.DataFrame({"a": np.zeros(100_000)}), "parquet")
+    assert len(content) < 8000
+    assert len(read(content, "parquet").x[0]) == 100_000
+    monkeypatch.setattr("glstm.data.parsing.ALWAYS_ALLOWED", 799_999)
+    with pytest.raises(DataError, match=r"it would unpack to 800,000 bytes from [0-9,]+, more than 100 times as many"):
+        read(content, "parquet")
 
 
 def test_an_infinite_number_in_parquet_is_refused(read):

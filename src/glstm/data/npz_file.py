@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.parsing import existing_file, quoted
+from glstm.data.parsing import existing_file, quoted, refuse_bombs
 from glstm.data.sequences import Floats, Sequences
 from glstm.errors import DataError
 
 PARTS = ("train", "validation", "test")
 OF_A_PART = ("x", "y", "times", "lengths")
 OF_ALL = ("classes", "channels", "targets")
-# A small file may not ask for much memory: above the first size, at most so many times the size of the file.
-ALWAYS_ALLOWED = 2**30
-MOST_COMPRESSED = 100
 
 Array = NDArray[Any]
 
@@ -70,20 +67,13 @@ def load(path: Path) -> dict[str, Array]:
                 )
             if len(set(found)) < len(found):
                 raise DataError("two arrays have the same name")
-            refuse_bombs(sum(entry.file_size for entry in entries), path.stat().st_size)
+            unpacked = sum(entry.file_size for entry in entries)
+            refuse_bombs(unpacked, path.stat().st_size, "store such arrays uncompressed, with numpy.savez")
             return {name: array(archive.read(entry), name) for name, entry in zip(found, entries)}
     except DataError:
         raise
     except Exception as error:  # broken bytes make zipfile and its decompressors raise errors of many kinds
         raise DataError(f"it is no .npz file, or it is broken: {one_line(error)}") from None
-
-
-def refuse_bombs(unpacked: int, packed: int) -> None:
-    if unpacked > max(ALWAYS_ALLOWED, MOST_COMPRESSED * packed):
-        raise DataError(
-            f"it would unpack to {unpacked:,} bytes from {packed:,}, more than {MOST_COMPRESSED} times as many; store "
-            f"such arrays uncompressed, with numpy.savez"
-        )
 
 
 def array(content: bytes, name: str) -> Array:

@@ -7,6 +7,9 @@ from pathlib import Path
 from glstm.errors import DataError
 
 LONGEST_LABEL = 200  # characters; NumPy keeps as many for each label as the longest one has
+# Bytes that any file may unpack to; above, at most so many times the size of the file.
+ALWAYS_ALLOWED = 2**30
+MOST_COMPRESSED = 100
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -33,6 +36,19 @@ def quoted(text: object, most: int = 40) -> str:
     """Text of a file, short and on one line."""
     text = str(text)
     return repr(text) if len(text) <= most else f"{text[:most]!r}..."
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def refuse_bombs(unpacked: int, packed: int, advice: str) -> None:
+    """A small file may not ask for much memory."""
+    if unpacked > max(ALWAYS_ALLOWED, MOST_COMPRESSED * packed):
+        raise DataError(
+            f"it would unpack to {unpacked:,} bytes from {packed:,}, more than {MOST_COMPRESSED} times as many; "
+            f"{advice}"
+        )
 
 
 def seconds_since_1970(date: str) -> float:

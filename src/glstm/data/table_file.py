@@ -2,13 +2,14 @@
 
 import csv
 import io
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.parsing import number, quoted
+from glstm.data.parsing import counted, number, quoted, refuse_bombs
 from glstm.errors import DataError, UserError
 from glstm.extras import needed_by
 
@@ -33,9 +34,15 @@ def load(path: Path) -> tuple["pl.DataFrame", NDArray[np.int64], bool]:
     if kind in SEPARATORS:
         refuse_other_encodings(content)
         return *text_table(content, SEPARATORS[kind]), True
-    read = pl.read_parquet if kind == ".parquet" else pl.read_ipc
     try:
-        frame = read(io.BytesIO(content))
+        if kind == ".parquet":
+            cells = pl.scan_parquet(io.BytesIO(content)).select(pl.len()).collect().item() * len(
+                pl.read_parquet_schema(io.BytesIO(content))
+            )
+            refuse_bombs(8 * cells, len(content), "store such a table uncompressed and without a dictionary")
+        frame = (pl.read_parquet if kind == ".parquet" else pl.read_ipc)(io.BytesIO(content))
+    except DataError:
+        raise
     except (Exception, pl.exceptions.PanicException) as error:  # broken files make polars raise errors of many kinds
         raise DataError(f"it is no {kind[1:]} file, or it is broken: {first_line(error)}") from None
     return frame, np.arange(1, len(frame) + 1), False
@@ -92,8 +99,7 @@ def column_names(content: bytes, separator: str) -> list[str]:
     if "" in names:
         raise DataError(f"column {names.index('') + 1} has no name in the first line")
     if len(set(names)) < len(names):
-        twice = next(name for position, name in enumerate(names) if name in names[:position])
-        raise DataError(f"two columns have the name {quoted(twice)}")
+        raise DataError(f"two columns have the name {quoted(Counter(names).most_common(1)[0][0])}")
     if all(map(is_number, names)):
         raise DataError("its first line holds numbers; it should name the columns")
     return names
@@ -115,7 +121,7 @@ def line_lengths(content: bytes, separator: str) -> list[int]:
         for row in reader:
             fields.append(len(row))
             if row and len(row) != fields[0]:
-                raise DataError(f"line {reader.line_num} has {len(row)} fields where {fields[0]} belong")
+                raise DataError(f"line {reader.line_num} has {counted(len(row), 'field')} where {fields[0]} belong")
     except csv.Error as error:
         raise DataError(f"line {reader.line_num} cannot be read: {error}") from None
     return fields

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glstm.data.parsing import LONGEST_LABEL, existing_file, number, quoted, seconds_since_1970
+from glstm.data.parsing import LONGEST_LABEL, counted, existing_file, number, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
 from glstm.errors import DataError
 
@@ -168,18 +168,18 @@ class Body:
         if self.dimensions is None:
             self.dimensions = found
         if found != self.dimensions:
-            raise Fault(f"{found} dimensions where {self.dimensions} belong")
+            raise Fault(f"{counted(found, 'dimension')} where {self.dimensions} belong")
         lengths = [len(values) for values in case.values]
         if case.times is None and len(set(lengths)) > 1:
             other = next(index for index, length in enumerate(lengths) if length != lengths[0])
             raise Fault(
-                f"dimension {other + 1} has {lengths[other]} values where dimension 1 has {lengths[0]}: all "
+                f"dimension {other + 1} has {counted(lengths[other], 'value')} where dimension 1 has {lengths[0]}: all "
                 f"dimensions of a sequence must have the same number of values"
             )
         if self.length is None and flags.get("equallength"):
             self.length = lengths[0]
         if self.length is not None and (wrong := [length for length in lengths if length != self.length]):
-            raise Fault(f"{wrong[0]} values where @equalLength or @seriesLength promises {self.length}")
+            raise Fault(f"{counted(wrong[0], 'value')} where @equalLength or @seriesLength promises {self.length}")
         if not flags.get("missing", True) and any(np.isnan(values).any() for values in case.values):
             raise Fault("a value is missing, but the header says @missing false")
         classes = self.header.classes
