@@ -11,6 +11,7 @@ LONGEST_LABEL = 200  # characters; NumPy keeps as many for each label as the lon
 ALWAYS_ALLOWED = 2**30
 MOST_COMPRESSED = 100
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_WITHOUT_ZONE = EPOCH.replace(tzinfo=None)
 
 
 def existing_file(path: Path | str) -> Path:
@@ -57,7 +58,7 @@ def seconds_since_1970(date: str) -> float:
     Without a time zone it is UTC. Other orders of day and month are not guessed.
     """
     moment = datetime.fromisoformat(date.strip())
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH).total_seconds()
+    return (moment - (EPOCH if moment.tzinfo else EPOCH_WITHOUT_ZONE)).total_seconds()
 
 
 def number(text: str) -> float:

@@ -177,18 +177,21 @@ class Table:
         return values, unit
 
     def dates(self, name: str, series: "pl.Series") -> "pl.Series":
+        """A column of dates as text, in seconds. Many sequences have the same dates: each is read once."""
         import polars as pl
 
-        values: list[float | None] = []
-        for row, text in zip(self.rows, series):
+        different = series.drop_nulls().unique(maintain_order=True)
+        values = []
+        for text in different:
             try:
-                values.append(None if text is None else seconds_since_1970(text))
+                values.append(seconds_since_1970(text))
             except ValueError:
+                row = self.rows[(series == text).arg_max() or 0]
                 raise DataError(
                     f"the column {quoted(name)} holds {quoted(text)} in row {row}: times are numbers, or dates such as "
                     f"2007-01-31 or 2007-01-31 12:30:00"
                 ) from None
-        return pl.Series(values, dtype=pl.Float64)
+        return series.replace_strict(different, pl.Series(values), default=None, return_dtype=pl.Float64)
 
     def refuse_same_times(self, name: str, times: Floats, order: NDArray[np.int64], group: NDArray[np.int64]) -> None:
         same = np.flatnonzero((np.diff(times) == 0) & (np.diff(group) == 0))
