@@ -103,6 +103,10 @@ WRONG = {
     "target no number": ("@targetlabel true\n@data\n1:x\n", "line 3: the target 'x' is not a finite number"),
     "target infinite": ("@targetlabel true\n@data\n1:1e999\n", "line 3: the target '1e999' is not a finite number"),
     "univariate": (f"@univariate true\n{HEAD}@data\n1:2:a\n", "line 4: 2 dimensions where 1 belong"),
+    "two claims": (
+        f"@univariate true\n@dimensions 2\n{HEAD}@data\n1:2:a\n",
+        "line 4: @univariate true and @dimensions 2",
+    ),
     "dimensions": (f"@dimension 3\n{HEAD}@data\n1:2:a\n", "line 4: 2 dimensions where 3 belong"),
     "dimensions differ": (f"{HEAD}@data\n1:2:a\n1:a\n", "line 4: 1 dimension where 2 belong"),
     "unequal": (
@@ -154,6 +158,6 @@ def test_a_fault_is_one_sentence_with_its_line(read, text, sentence):
 
 def test_claims_that_nothing_contradicts_are_no_faults(read):
     found = read("@univariate false\n@missing true\n@equalLength false\n@seriesLength 9\n@frequency 3\n"
-                 "@classLabel true a unused\n@data\n1,2:a\n3,4:a\n")  # fmt: skip
+                 "@classLabel true a(b) unused\n@data\n1,2:a(b)\n3,4:a(b)\n")  # fmt: skip
     assert len(found) == 2
-    assert found.classes == ("a", "unused")
+    assert found.classes == ("a(b)", "unused")

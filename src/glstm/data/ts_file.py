@@ -91,11 +91,12 @@ class Body:
     def __init__(self, header: Header) -> None:
         self.header = header
         self.dates: bool | None = None  # whether times are dates; the first one decides
-        self.dimensions: int | None = None  # the first sequence decides, or the header
+        self.dimensions = header.numbers.get("dimensions")  # the header decides, or the first sequence
         self.length: int | None = None
         if header.flags.get("univariate"):
+            if self.dimensions not in (None, 1):
+                raise Fault(f"@univariate true and @dimensions {self.dimensions} contradict each other")
             self.dimensions = 1
-        self.dimensions = header.numbers.get("dimensions", self.dimensions)
         if header.flags.get("equallength", True):  # some files of unequal lengths give their longest one, or 0
             self.length = header.numbers.get("serieslength")
 
@@ -105,7 +106,7 @@ class Body:
             pairs = [self.pairs(part, index) for index, part in enumerate(parts, 1)]
             case = Case([values for _, values in pairs], [times for times, _ in pairs], target)
         else:
-            if "(" in line:
+            if line.startswith("("):
                 raise Fault("values with times in brackets, but the header does not say @timeStamps true")
             case = Case([numbers(part.split(","), index) for index, part in enumerate(parts, 1)], None, target)
         self.check(case)
