@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.parsing import existing_file, quoted
+from glstm.data.parsing import existing_file, quoted, refuse_bombs
 from glstm.data.sequences import Floats, Sequences
 from glstm.errors import DataError
 
 PARTS = ("train", "validation", "test")
 OF_A_PART = ("x", "y", "times", "lengths")
 OF_ALL = ("classes", "channels", "targets")
-# A small file may not ask for much memory: above the first size, at most so many times the size of the file.
-ALWAYS_ALLOWED = 2**30
-MOST_COMPRESSED = 100
 
 Array = NDArray[Any]
 
@@ -70,20 +67,13 @@ def load(path: Path) -> dict[str, Array]:
                 )
             if len(set(found)) < len(found):
                 raise DataError("two arrays have the same name")
-            refuse_bombs(sum(entry.file_size for entry in entries), path.stat().st_size)
+            unpacked = sum(entry.file_size for entry in entries)
+            refuse_bombs(unpacked, path.stat().st_size, "store such arrays uncompressed, with numpy.savez")
             return {name: array(archive.read(entry), name) for name, entry in zip(found, entries)}
     except DataError:
         raise
     except Exception as error:  # broken bytes make zipfile and its decompressors raise errors of many kinds
         raise DataError(f"it is no .npz file, or it is broken: {one_line(error)}") from None
-
-
-def refuse_bombs(unpacked: int, packed: int) -> None:
-    if unpacked > max(ALWAYS_ALLOWED, MOST_COMPRESSED * packed):
-        raise DataError(
-            f"it would unpack to {unpacked:,} bytes from {packed:,}, more than {MOST_COMPRESSED} times as many; store "
-            f"such arrays uncompressed, with numpy.savez"
-        )
 
 
 def array(content: bytes, name: str) -> Array:
@@ -98,6 +88,8 @@ def array(content: bytes, name: str) -> Array:
                 f"one array padded to the longest, with their lengths in an array named lengths"
             ) from None
         raise DataError(f"the array {name} is broken: {one_line(error)}") from None
+    if values.size > len(content):  # texts of no characters: a header alone can claim any number of them
+        raise DataError(f"the array {name} is broken: it claims {values.size:,} values in {len(content):,} bytes")
     if values.dtype.kind == "S":
         try:
             return np.char.decode(values, "utf-8")
@@ -117,6 +109,10 @@ def one_line(error: BaseException) -> str:
 
 def parts(arrays: dict[str, Array]) -> list[str]:
     found = [name for name in PARTS if f"x_{name}" in arrays]
+    if found and "times" in arrays and arrays["times"].ndim != 1:
+        raise DataError(
+            "times without a part's name must be (T,), for all parts; store others as times_train and so on"
+        )
     if "x" in arrays and found:
         raise DataError(f"it has both x and x_{found[0]}; store either the whole or its parts")
     if "x" not in arrays and not found:
@@ -199,13 +195,11 @@ def part(
 
 
 def inputs(x: Array) -> Floats:
-    if x.ndim == 2:
-        x = x[:, :, None]
-    if x.ndim != 3 or x.dtype.kind not in "biuf":
+    if x.ndim not in (2, 3) or x.dtype.kind not in "biuf":
         raise DataError(f"x must be numbers of shape (N, T, D) or (N, T), not {described(x)}")
     if 0 in x.shape:
         raise DataError(f"x holds nothing: its shape is {x.shape}")
-    return floats(x)
+    return floats(x if x.ndim == 3 else x[:, :, None])
 
 
 def floats(values: Array) -> Floats:

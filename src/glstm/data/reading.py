@@ -7,8 +7,8 @@ from typing import Any
 from glstm.data.npz_file import read_npz
 from glstm.data.parsing import existing_file
 from glstm.data.sequences import Sequences
-from glstm.data.table import ENDINGS as TABLES
 from glstm.data.table import read_table
+from glstm.data.table_file import ENDINGS as TABLES
 from glstm.data.ts_file import read_ts
 from glstm.errors import UserError
 
@@ -28,7 +28,7 @@ def options_for(path: Path | str, **options: Any) -> dict[str, Any]:
 
 def read(path: Path | str, **options: Any) -> dict[str, Sequences]:
     """The parts of a file: {"all": ...}, or those that an .npz file names. An option that is None is not given."""
-    path = Path(path)
+    path = existing_file(path)
     ending = path.suffix.lower()
     if ending not in READERS:
         what = f"the ending {ending}" if ending else "no ending"
@@ -38,5 +38,5 @@ def read(path: Path | str, **options: Any) -> dict[str, Sequences]:
     if unknown := [name for name in options if name not in known]:
         takes = f"it takes {', '.join(known)}" if known else "it takes no options"
         raise UserError(f"{unknown[0]} does not apply to a {ending} file; {takes}")
-    found = reader(existing_file(path), **options)
+    found = reader(path, **options)
     return found if isinstance(found, dict) else {"all": found}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glstm.data.parsing import counted
 from glstm.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -74,10 +75,12 @@ class Sequences:
             if not len(x):
                 raise DataError(f"{self._named(number)} has no steps")
             if x.shape[1] != inputs or not inputs:
-                raise DataError(f"{self._named(number)} has {x.shape[1]} inputs where {max(inputs, 1)} belong")
+                raise DataError(
+                    f"{self._named(number)} has {counted(x.shape[1], 'input')} where {max(inputs, 1)} belong"
+                )
             self._refuse_infinite(number, x, "input")
-        self._check_names("channels", self.channels, inputs, "inputs")
-        self._check_names("names", self.names, len(self), "sequences")
+        self._check_names("channels", self.channels, inputs, "input")
+        self._check_names("names", self.names, len(self), "sequence")
         if self.times is not None:
             self._check_times(self.times)
         if self.y is not None:
@@ -93,14 +96,14 @@ class Sequences:
 
     def _check_names(self, field: str, given: tuple[str, ...] | None, count: int, what: str) -> None:
         if given is not None and len(given) != count:
-            raise DataError(f"{field} has {len(given)} names for {count} {what}")
+            raise DataError(f"{field} has {counted(len(given), 'name')} for {counted(count, what)}")
 
     def _check_times(self, times: list[Floats]) -> None:
         if len(times) != len(self):
-            raise DataError(f"times are given for {len(times)} sequences where there are {len(self)}")
+            raise DataError(f"times are given for {counted(len(times), 'sequence')} where there are {len(self)}")
         for number, (own, x) in enumerate(zip(times, self.x)):
             if own.shape != (len(x),):
-                raise DataError(f"{self._named(number)} has {len(x)} steps and times of shape {own.shape}")
+                raise DataError(f"{self._named(number)} has {counted(len(x), 'step')} and times of shape {own.shape}")
             if (wrong := np.flatnonzero(~np.isfinite(own))).size:
                 raise DataError(f"{self._named(number)}: the time of step {wrong[0] + 1} is not a finite number")
             if (wrong := np.flatnonzero(np.diff(own) <= 0)).size:
@@ -111,18 +114,21 @@ class Sequences:
     def _check_targets(self) -> None:
         y: Any = self.y
         if len(y) != len(self):
-            raise DataError(f"targets are given for {len(y)} sequences where there are {len(self)}")
+            raise DataError(f"targets are given for {counted(len(y), 'sequence')} where there are {len(self)}")
         kinds = {(each.dtype.kind, each.ndim, each.shape[1:]) for each in (y if isinstance(y, list) else [y])}
         labels, values = ("U", 1, ()), next(iter(kinds))
         if len(kinds) > 1 or (values != labels and (values[:2] != ("f", 2) or not values[2][0])):
             raise DataError("targets must be all labels or all rows of equally many float64 values")
         for number, each in enumerate(y):
-            if self.per_step and len(each) != len(self.x[number]):
-                raise DataError(f"{self._named(number)} has {len(self.x[number])} steps and {len(each)} targets")
+            steps = len(self.x[number])
+            if self.per_step and len(each) != steps:
+                raise DataError(
+                    f"{self._named(number)} has {counted(steps, 'step')} and {counted(len(each), 'target')}"
+                )
             if values != labels:
                 self._refuse_infinite(number, each if self.per_step else each[None], "target")
         if values != labels:
-            self._check_names("targets", self.targets, values[2][0], "target values")
+            self._check_names("targets", self.targets, values[2][0], "target value")
             return
         known = set(self.classes or ())
         if self.classes is None or len(known) < len(self.classes):

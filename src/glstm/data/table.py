@@ -1,8 +1,6 @@
 """Sequences from long tables, one row a step: CSV, TSV, Parquet and Arrow files."""
 
-import csv
 import difflib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.parsing import existing_file, quoted, seconds_since_1970
+from glstm.data.parsing import LONGEST_LABEL, existing_file, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
+from glstm.data.table_file import load
 from glstm.errors import DataError, UserError
-from glstm.extras import needed_by
 
 if TYPE_CHECKING:
     import polars as pl
-
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-BINARY = (".parquet", ".arrow", ".feather")
-ENDINGS = (*SEPARATORS, *BINARY)
-MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "?"]  # in CSV and TSV
 
 
 def read_table(
@@ -50,7 +43,9 @@ def read_table(
     try:
         table = Table(*load(path))
         targets = chosen(target)
-        columns = table.inputs(chosen(inputs) or None, [name for name in (id, time, *targets) if name is not None])
+        columns = table.inputs(
+            None if inputs is None else chosen(inputs), [name for name in (id, time, *targets) if name is not None]
+        )
         order, starts, names = table.grouped(id)
         times, unit = (None, None) if time is None else table.times(time)
         if times is not None:
@@ -83,80 +78,6 @@ class Targets:
     classes: tuple[str, ...] | None
 
 
-def load(path: Path) -> tuple["pl.DataFrame", NDArray[np.int64], bool]:
-    """The table, the numbers of its rows, and whether all its columns are text still."""
-    with needed_by("reading tables"):
-        import polars as pl
-
-    kind = path.suffix.lower()
-    if kind not in ENDINGS:
-        raise UserError(f"a table must end in {', '.join(ENDINGS)}; {path.name} does not")
-    content = path.read_bytes()
-    if kind in SEPARATORS:
-        refuse_other_encodings(content)
-        return *text_table(content, SEPARATORS[kind]), True
-    read = pl.read_parquet if kind == ".parquet" else pl.read_ipc
-    try:
-        frame = read(io.BytesIO(content))
-    except (Exception, pl.exceptions.PanicException) as error:  # broken files make polars raise errors of many kinds
-        raise DataError(f"it is no {kind[1:]} file, or it is broken: {first_line(error)}") from None
-    return frame, np.arange(1, len(frame) + 1), False
-
-
-def refuse_other_encodings(content: bytes) -> None:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(f"line {line} is not text in UTF-8") from None
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-
-
-def text_table(content: bytes, separator: str) -> tuple["pl.DataFrame", NDArray[np.int64]]:
-    """All columns as text. polars would fill short lines without a word and rename columns: both are refused."""
-    import polars as pl
-
-    try:
-        frame = pl.read_csv(
-            io.BytesIO(content), separator=separator, has_header=False, infer_schema=False, null_values=MISSING
-        )
-    except (Exception, pl.exceptions.PanicException) as error:
-        line_lengths(content, separator)
-        raise DataError(f"it is no table: {first_line(error)}") from None
-    header = [(name or "").strip() for name in frame.row(0)]
-    if "" in header:
-        raise DataError(f"column {header.index('') + 1} has no name in the first line")
-    if len(set(header)) < len(header):
-        twice = next(name for name in header if header.count(name) > 1)
-        raise DataError(f"two columns have the name {quoted(twice)}")
-    frame.columns = header
-    frame, rows = frame[1:], np.arange(1, len(frame))
-    if frame[:, -1].null_count():  # the only sign of a line that is too short, or blank
-        fields = line_lengths(content, separator)
-        if len(fields) != len(frame) + 1:
-            raise DataError("its quotation marks are not balanced")
-        kept = np.array(fields[1:]) > 0
-        frame, rows = frame.filter(kept), rows[kept]
-    return frame, rows
-
-
-def line_lengths(content: bytes, separator: str) -> list[int]:
-    """The number of fields of each line, 0 for a blank one; an error if a line has more or fewer than the first."""
-    reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=separator)
-    fields = []
-    try:
-        for row in reader:
-            fields.append(len(row))
-            if row and len(row) != fields[0]:
-                raise DataError(f"line {reader.line_num} has {len(row)} fields where {fields[0]} belong")
-    except csv.Error as error:
-        raise DataError(f"line {reader.line_num} cannot be read: {error}") from None
-    return fields
-
-
 class Table:
     def __init__(self, frame: "pl.DataFrame", rows: NDArray[np.int64], is_text: bool) -> None:
         if not len(frame):
@@ -172,7 +93,6 @@ class Table:
         series = self.known(name)
         if not self.is_text:
             return series
-        series = series.str.strip_chars()
         for kind in (pl.Int64, pl.Float64):
             cast = series.cast(kind, strict=False)
             if cast.null_count() == series.null_count():
@@ -182,7 +102,8 @@ class Table:
     def known(self, name: str) -> "pl.Series":
         if name not in self.frame.columns:
             near = difflib.get_close_matches(str(name), self.frame.columns, 1)
-            others = f"did you mean {quoted(near[0])}?" if near else "it has " + ", ".join(self.frame.columns[:20])
+            has = ", ".join(map(quoted, self.frame.columns[:20]))
+            others = f"did you mean {quoted(near[0])}?" if near else f"it has {has}"
             raise DataError(f"it has no column {quoted(name)}; {others}")
         return self.frame[name]
 
@@ -256,18 +177,21 @@ class Table:
         return values, unit
 
     def dates(self, name: str, series: "pl.Series") -> "pl.Series":
+        """A column of dates as text, in seconds. Many sequences have the same dates: each is read once."""
         import polars as pl
 
-        values: list[float | None] = []
-        for row, text in zip(self.rows, series):
+        different = series.drop_nulls().unique(maintain_order=True)
+        values = []
+        for text in different:
             try:
-                values.append(None if text is None else seconds_since_1970(text))
+                values.append(seconds_since_1970(text))
             except ValueError:
+                row = self.rows[(series == text).arg_max() or 0]
                 raise DataError(
                     f"the column {quoted(name)} holds {quoted(text)} in row {row}: times are numbers, or dates such as "
                     f"2007-01-31 or 2007-01-31 12:30:00"
                 ) from None
-        return pl.Series(values, dtype=pl.Float64)
+        return series.replace_strict(different, pl.Series(values), default=None, return_dtype=pl.Float64)
 
     def refuse_same_times(self, name: str, times: Floats, order: NDArray[np.int64], group: NDArray[np.int64]) -> None:
         same = np.flatnonzero((np.diff(times) == 0) & (np.diff(group) == 0))
@@ -294,11 +218,9 @@ class Table:
             y, found = self.labels(names_of_targets[0], classes)
             y = y[order]
         else:
-            if given_classes(classes):
-                raise DataError("classes are given, but several target columns are values, not classes")
-            y = np.stack(
-                [self.numbers(name, "several targets, or one of values,") for name in names_of_targets], axis=1
-            )
+            if classes:
+                raise DataError("several target columns are values, but classes are asked for")
+            y = np.stack([self.numbers(name, "targets that are values") for name in names_of_targets], axis=1)
             y = y[order]
         same = y[1:] == y[:-1]
         if y.ndim == 2:
@@ -327,6 +249,10 @@ class Table:
         import polars as pl
 
         column, text = self.column(name), self.text(name)
+        if (longest := text.str.len_chars().max()) is not None and int(str(longest)) > LONGEST_LABEL:
+            raise DataError(
+                f"the target {quoted(name)} has a label of {longest} characters; {LONGEST_LABEL} are allowed"
+            )
         labels = text.fill_null("").to_numpy().astype(np.str_)
         classes = given_classes(given)
         if classes is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glstm.data.parsing import existing_file, number, quoted, seconds_since_1970
+from glstm.data.parsing import LONGEST_LABEL, counted, existing_file, number, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
 from glstm.errors import DataError
 
@@ -63,6 +63,8 @@ class Header:
                     raise Fault(f"@{tag} true needs the names of the classes after it")
                 if len(set(words[1:])) < len(words) - 1:
                     raise Fault(f"@{tag} names a class twice")
+                if (longest := max(map(len, words[1:]))) > LONGEST_LABEL:
+                    raise Fault(f"@{tag} has a name of {longest} characters; {LONGEST_LABEL} are allowed")
                 self.classes = tuple(words[1:])
         if self.classes is not None and self.has_values:
             raise Fault("@classLabel true and @targetLabel true exclude each other: a sequence has a class or a value")
@@ -89,11 +91,12 @@ class Body:
     def __init__(self, header: Header) -> None:
         self.header = header
         self.dates: bool | None = None  # whether times are dates; the first one decides
-        self.dimensions: int | None = None  # the first sequence decides, or the header
+        self.dimensions = header.numbers.get("dimensions")  # the header decides, or the first sequence
         self.length: int | None = None
         if header.flags.get("univariate"):
+            if self.dimensions not in (None, 1):
+                raise Fault(f"@univariate true and @dimensions {self.dimensions} contradict each other")
             self.dimensions = 1
-        self.dimensions = header.numbers.get("dimensions", self.dimensions)
         if header.flags.get("equallength", True):  # some files of unequal lengths give their longest one, or 0
             self.length = header.numbers.get("serieslength")
 
@@ -103,7 +106,7 @@ class Body:
             pairs = [self.pairs(part, index) for index, part in enumerate(parts, 1)]
             case = Case([values for _, values in pairs], [times for times, _ in pairs], target)
         else:
-            if "(" in line:
+            if line.startswith("("):
                 raise Fault("values with times in brackets, but the header does not say @timeStamps true")
             case = Case([numbers(part.split(","), index) for index, part in enumerate(parts, 1)], None, target)
         self.check(case)
@@ -131,10 +134,11 @@ class Body:
         text = text.strip()
         if not (text.startswith("(") and text.endswith(")")):
             raise Fault(f"dimension {dimension} is not a list of (time,value) pairs, as @timeStamps true promises")
-        split = [pair.rpartition(",") for pair in BETWEEN_PAIRS.split(text[1:-1])]
-        for stamp, _, value in split:
-            if not stamp.strip() or set("()") & set(stamp + value):
-                raise Fault(f"dimension {dimension}: {quoted(f'({stamp},{value})')} is not a pair (time,value)")
+        pairs = BETWEEN_PAIRS.split(text[1:-1])
+        for pair in pairs:
+            if "," not in pair or "(" in pair or ")" in pair:
+                raise Fault(f"dimension {dimension}: {quoted(f'({pair})')} is not a pair (time,value)")
+        split = [pair.rpartition(",") for pair in pairs]
         times = np.array([self.time(stamp.strip(), dimension) for stamp, _, _ in split])
         if (late := np.flatnonzero(np.diff(times) <= 0)).size:
             stamp = split[late[0] + 1][0].strip()
@@ -165,18 +169,18 @@ class Body:
         if self.dimensions is None:
             self.dimensions = found
         if found != self.dimensions:
-            raise Fault(f"{found} dimensions where {self.dimensions} belong")
+            raise Fault(f"{counted(found, 'dimension')} where {self.dimensions} belong")
         lengths = [len(values) for values in case.values]
         if case.times is None and len(set(lengths)) > 1:
             other = next(index for index, length in enumerate(lengths) if length != lengths[0])
             raise Fault(
-                f"dimension {other + 1} has {lengths[other]} values where dimension 1 has {lengths[0]}: all "
+                f"dimension {other + 1} has {counted(lengths[other], 'value')} where dimension 1 has {lengths[0]}: all "
                 f"dimensions of a sequence must have the same number of values"
             )
         if self.length is None and flags.get("equallength"):
             self.length = lengths[0]
         if self.length is not None and (wrong := [length for length in lengths if length != self.length]):
-            raise Fault(f"{wrong[0]} values where @equalLength or @seriesLength promises {self.length}")
+            raise Fault(f"{counted(wrong[0], 'value')} where @equalLength or @seriesLength promises {self.length}")
         if not flags.get("missing", True) and any(np.isnan(values).any() for values in case.values):
             raise Fault("a value is missing, but the header says @missing false")
         classes = self.header.classes
