@@ -47,6 +47,7 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     kept = [row.int().argsort(descending=True, stable=True)[:size].sort().values for row in ever_open]
 
     options = {"threshold": threshold, "candidate": layer.candidate, "backend": layer.backend}
+    options |= {"origin": layer.origin, "unit": layer.unit}
     with _own_randomness():
         pruned = GLSTM(**{**_shape(layer), "hidden_size": size}, **options)
     directions = layer.num_directions

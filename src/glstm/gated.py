@@ -19,7 +19,7 @@ from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
-from glstm.times import as_times, count_up
+from glstm.times import Frame, as_times, count_up
 from glstm.weights import LSTMWeights
 
 State = tuple[Tensor, Tensor]
@@ -36,6 +36,11 @@ class GatedLSTM(LSTMWeights):
     gate's own values, such as `mu_l0` and `sigma_l0_reverse`. `threshold` (v_T) may be changed at any time:
     units with k <= threshold are exactly closed, in training and in evaluation alike. `segment` may be set, too:
     training then keeps the state only every so many steps, for one more forward pass and far less memory.
+
+    The gate is asked at (t - origin) / unit, and its parameters are in this relative time, so that they and the
+    learning rate may stay near 1 where times are seconds since 1970, or days. All values that are given to the layer
+    are in the unit of the times themselves; `gate_in_time` returns the parameters in it. Moments that are given so far
+    from 0 that the parameters' type could not hold them get an origin near them.
     """
 
     def __init__(
@@ -55,9 +60,12 @@ class GatedLSTM(LSTMWeights):
         threshold: float = 0.0,
         candidate: str = "tanh",
         backend: str = "auto",
+        origin: float = 0.0,
+        unit: float = 1.0,
     ):
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size, candidate, backend)
-        super().__init__(input_size, hidden_size, num_layers, bias, bidirectional, gate, device, dtype)
+        frame = Frame.of(origin, unit)
+        super().__init__(input_size, hidden_size, num_layers, bias, bidirectional, gate, device, dtype, frame)
         self.batch_first = batch_first
         self.dropout = float(dropout)
         self.proj_size = proj_size
@@ -108,9 +116,11 @@ class GatedLSTM(LSTMWeights):
         """
         threshold = self.threshold if threshold is None else threshold
         training = self.training if training is None else training
-        k = apply_threshold(self.gate.openness(times, self.gate_values(suffix), training), threshold)
+        dtype = self.weights(suffix).w_hh.dtype
+        relative = self._frame.relative(times, dtype)
+        k = apply_threshold(self.gate.openness(relative, self.gate_values(suffix), training), threshold)
         # A gate that opens all units alike has one column for all of them.
-        return k.expand(*times.shape, self.hidden_size).to(self.weights(suffix).w_hh.dtype)
+        return k.expand(*times.shape, self.hidden_size).to(dtype)
 
     @contextmanager
     def recording_openness(self) -> Iterator[list[Tensor]]:
@@ -292,7 +302,7 @@ class GatedLSTM(LSTMWeights):
         """k for the operator, which reads a sequence backwards with its times; cached for the next call if `keep`."""
         if keep and valid is None:
             counted = isinstance(times, range)
-            key = (self.gate, self.threshold, w_hh.dtype, times if counted else None)
+            key = (self.gate, self._frame, self.threshold, w_hh.dtype, times if counted else None)
             sources = [*self.gate_values(suffix).values(), *(() if counted else (times,))]
             return self._tables.get(suffix, key, sources, lambda: self._table(suffix, times, None, w_hh, False))
         if self._given is not None:

@@ -6,7 +6,7 @@ short name everywhere, or in any module of your own that can be imported.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 from typing import Any, ClassVar
@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-# What a gate value may be given as: one number for every unit, a (low, high) range to draw from, a value a unit.
-Values = float | tuple[float, float] | Tensor
+# What a gate value may be given as: one number for every unit, a (low, high) range to draw from, a value a unit (a
+# tensor, a numpy array or a list).
+Values = float | tuple[float, float] | Sequence[float] | Tensor
 
 # A width or period may not reach 0. This is far below any useful time step, so it only protects the division.
 SMALLEST = 1e-6
@@ -23,10 +24,15 @@ SMALLEST = 1e-6
 
 class Gate(ABC):
     """Maps time to openness. `names` are the values that each unit has; with `learned` they are parameters, else
-    buffers. `in_time` are those that are moments or durations: they are scaled with the length of the sequence."""
+    buffers. `in_time` are those that are moments or durations: they are scaled with the length of the sequence, and
+    with the unit of time. `moments` are those of them that move with the origin of time, too; the others are durations.
+
+    Times and values that `openness` gets are in the layer's relative time, (t - origin) / unit.
+    """
 
     names: ClassVar[tuple[str, ...]] = ()
     in_time: ClassVar[tuple[str, ...]] = ()
+    moments: ClassVar[tuple[str, ...]] = ()
     learned: ClassVar[bool] = True
 
     @abstractmethod
@@ -45,13 +51,19 @@ class Gate(ABC):
 
 
 def draw(values: Values, hidden_size: int, name: str) -> Tensor:
-    if isinstance(values, Tensor):
+    many = isinstance(values, tuple | list) and len(values) == hidden_size != 2
+    if many or (hasattr(values, "__array__") and not isinstance(values, Tensor)):
+        values = _numbers(values, name)
+    if isinstance(values, Tensor) and values.dim() > 0:
         if values.shape != (hidden_size,):
             raise ValueError(f"{name} as a tensor must have shape ({hidden_size},), but has {tuple(values.shape)}")
         drawn = values.detach().cpu().double().clone()
     elif isinstance(values, tuple | list):
         if len(values) != 2 or not values[0] <= values[1]:
-            raise ValueError(f"{name} as a range must be (low, high) with low <= high, not {values!r}")
+            raise ValueError(
+                f"{name} as a range must be (low, high) with low <= high, not {values!r}; a list of single values has "
+                f"one for each of the {hidden_size} units"
+            )
         if not all(map(isfinite, values)):
             raise ValueError(f"{name} must be finite, not {values!r}")
         drawn = torch.empty(hidden_size, dtype=torch.float64, device="cpu").uniform_(float(values[0]), float(values[1]))
@@ -60,6 +72,14 @@ def draw(values: Values, hidden_size: int, name: str) -> Tensor:
     if type(drawn) is Tensor and not drawn.isfinite().all():  # a fake tensor has no values to check
         raise ValueError(f"{name} must be finite, not {values!r}")
     return drawn
+
+
+def _numbers(values: Any, name: str) -> Tensor:
+    """Of a numpy array or a list; gates do not import numpy."""
+    try:
+        return torch.tensor(values, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be numbers, not {values!r:.80}") from None
 
 
 def check_threshold(value: float) -> float:
@@ -106,6 +126,7 @@ class Gaussian(Gate):
 
     names: ClassVar[tuple[str, ...]] = ("mu", "sigma")
     in_time: ClassVar[tuple[str, ...]] = ("mu", "sigma")
+    moments: ClassVar[tuple[str, ...]] = ("mu",)
     mu: Values = (1, 784)
     sigma: Values = 250.0
 
@@ -130,6 +151,7 @@ class Phased(Gate):
 
     names: ClassVar[tuple[str, ...]] = ("tau", "s", "r")
     in_time: ClassVar[tuple[str, ...]] = ("tau", "s")
+    moments: ClassVar[tuple[str, ...]] = ("s",)
     tau: Values = 1000.0
     s: Values = (250.0, 650.0)
     r: Values = 0.1
@@ -149,6 +171,9 @@ class Clockwork(Gate):
 
     At whole-numbered times this is the paper's 't mod period = 0'. Periods are not learned. `period` is one
     number, a sequence of module periods given to equal groups of units in turn, or a tensor of H.
+
+    In a layer with an origin and a unit, all clocks start at the origin, and are open for one such unit: with the
+    duration of a step as the unit, that is the paper's one step again.
     """
 
     names: ClassVar[tuple[str, ...]] = ("period",)

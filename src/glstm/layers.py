@@ -35,6 +35,8 @@ class GLSTM(GatedLSTM):
         threshold: float = 0.0,
         candidate: str = "tanh",
         backend: str = "auto",
+        origin: float = 0.0,
+        unit: float = 1.0,
     ):
         super().__init__(
             input_size,
@@ -51,6 +53,8 @@ class GLSTM(GatedLSTM):
             threshold=threshold,
             candidate=candidate,
             backend=backend,
+            origin=origin,
+            unit=unit,
         )
 
 
@@ -77,6 +81,8 @@ class PLSTM(GatedLSTM):
         threshold: float = 0.0,
         candidate: str = "tanh",
         backend: str = "auto",
+        origin: float = 0.0,
+        unit: float = 1.0,
     ):
         super().__init__(
             input_size,
@@ -93,6 +99,8 @@ class PLSTM(GatedLSTM):
             threshold=threshold,
             candidate=candidate,
             backend=backend,
+            origin=origin,
+            unit=unit,
         )
 
 

@@ -1,13 +1,16 @@
 """The parameters of a gated LSTM: weights with `torch.nn.LSTM`'s names and order, and the gate's values."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from glstm.gates import Gate, Values
+from glstm.times import PLAIN, ROUNDED, Frame, has_values
+
+TIME_FRAME = "time_frame"  # in a state dict: origin and unit, in float64, where they are not 0 and 1
 
 
 class Weights(NamedTuple):
@@ -36,8 +39,10 @@ class LSTMWeights(nn.Module):
         gate: Gate,
         device=None,
         dtype=None,
+        frame: Frame = PLAIN,
     ):
         super().__init__()
+        self._frame = self._frame_given = frame
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -61,6 +66,9 @@ class LSTMWeights(nn.Module):
                     self.register_buffer(f"{name}{suffix}", empty)
         self.reset_parameters()
 
+    _frame: Frame = PLAIN
+    _frame_given: Frame = PLAIN
+
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...  # weights and gate values have names made at run time
@@ -68,6 +76,16 @@ class LSTMWeights(nn.Module):
     @property
     def num_directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    @property
+    def origin(self) -> float:
+        """The moment, in the user's time, from which the gate's parameters count."""
+        return self._frame.origin
+
+    @property
+    def unit(self) -> float:
+        """The duration, in the user's time, that is 1 in the gate's parameters."""
+        return self._frame.unit
 
     def places(self) -> Iterator[tuple[int, str]]:
         """(depth, suffix of its names) of every layer and direction, in the order of torch's states."""
@@ -83,8 +101,19 @@ class LSTMWeights(nn.Module):
         return Weights(w_ih, w_hh, self._named("bias_ih" + suffix), self._named("bias_hh" + suffix))
 
     def gate_values(self, suffix: str) -> dict[str, Tensor]:
-        """The gate's values by name, (H) each."""
+        """The gate's values by name, (H) each, as they are stored: in relative time, (t - origin) / unit."""
         return {name: self._named(name + suffix) for name in self.gate.names}
+
+    def gate_in_time(self, suffix: str) -> dict[str, Tensor]:
+        """The gate's values by name, (H) each, in the user's time: copies in float64."""
+        stored = self.gate_values(suffix).items()
+        return {name: self._outside(name, value.detach().to(torch.float64, copy=True)) for name, value in stored}
+
+    def _inside(self, name: str, value: Tensor) -> Tensor:
+        return self._frame.inside(value, name in self.gate.moments) if name in self.gate.in_time else value
+
+    def _outside(self, name: str, value: Tensor) -> Tensor:
+        return self._frame.outside(value, name in self.gate.moments) if name in self.gate.in_time else value
 
     def _named(self, name: str) -> Tensor:
         # Most are found here, without nn.Module's longer search. A buffer or a reparametrised weight is not.
@@ -116,21 +145,58 @@ class LSTMWeights(nn.Module):
         for name, parameter in self.named_parameters():
             if name not in gates:
                 nn.init.uniform_(parameter, -bound, bound)
-        with torch.no_grad():
-            for _, suffix in self.places():
-                for name, value in self.gate_values(suffix).items():
-                    value.copy_(self.gate.draw(name, self.hidden_size))
+        self._frame = self._frame_given
+        drawn = [(name, suffix) for _, suffix in self.places() for name in self.gate.names]
+        self._put({(name, suffix): self.gate.draw(name, self.hidden_size) for name, suffix in drawn})
 
     def set_gate(self, **values: Values) -> None:
-        """Set gate values by hand in every layer and direction, as `set_gate(mu=500, sigma=(20, 60))`."""
+        """Set gate values by hand in every layer and direction, as `set_gate(mu=500, sigma=(20, 60))`.
+
+        Moments and durations are in the unit of the times, whatever `origin` and `unit` are.
+        """
         for name in values:
             if name not in self.gate.names:
                 known = ", ".join(self.gate.names) or "none"
                 raise ValueError(f"this gate has no value {name!r}; it has {known}")
+        given = [(name, suffix) for _, suffix in self.places() for name in values]
+        self._put({(name, suffix): self.gate.draw(name, self.hidden_size, values[name]) for name, suffix in given})
+
+    def _put(self, fresh: Mapping[tuple[str, str], Tensor]) -> None:
+        """Write values that are in the user's time, by name and suffix. Moments that the parameters could not hold
+        exactly enough get an origin near them first, unless the user has chosen one."""
+        if self._frame_given.origin == 0 and (origin := self._better_origin(fresh)) is not None:
+            self._reframe(Frame(origin, self.unit))
         with torch.no_grad():
-            for _, suffix in self.places():
-                for name, value in values.items():
-                    self.gate_values(suffix)[name].copy_(self.gate.draw(name, self.hidden_size, value))
+            for (name, suffix), value in fresh.items():
+                self._named(name + suffix).copy_(self._inside(name, value))
+
+    def _better_origin(self, fresh: Mapping[tuple[str, str], Tensor]) -> float | None:
+        moments = [value for (name, _), value in fresh.items() if name in self.gate.moments]
+        if not moments or not all(map(has_values, fresh.values())):
+            return None
+        low, high = (float(torch.cat(moments).aminmax()[side]) for side in (0, 1))
+        own = self._named(self.gate.moments[0] + "_l0")
+        rounding = torch.finfo(torch.promote_types(own.dtype, torch.float32)).eps
+        far = max(abs(low - self.origin), abs(high - self.origin)) * rounding
+        durations = [name for name in self.gate.in_time if name not in self.gate.moments]
+        known = {name: value for (name, _), value in fresh.items()}
+        if not own.is_meta:
+            known = self.gate_in_time("_l0") | known
+        widths = [float(known[name].abs().mean()) for name in durations if name in known]
+        return float(round((low + high) / 2)) if widths and far > ROUNDED * min(widths) else None
+
+    @torch.no_grad()
+    def _reframe(self, frame: Frame, replaced: Container[str] = ()) -> None:
+        """The same values in another frame; those named in `replaced` will be written anyway."""
+        if frame == self._frame:
+            return
+        places = [suffix for _, suffix in self.places()]
+        before = {suffix: self.gate_in_time(suffix) for suffix in places}
+        self._frame = frame
+        for suffix in places:
+            for name, value in self.gate_values(suffix).items():
+                if name in self.gate.in_time and name + suffix not in replaced:
+                    value.copy_(self._inside(name, before[suffix][name]))
 
     def freeze_gate(self, frozen: bool = True) -> None:
         """Keep the gate's values as they are while the weights train; `freeze_gate(False)` lets them learn again."""
@@ -144,7 +210,7 @@ class LSTMWeights(nn.Module):
                     yield value
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False):
-        missing = {name for name in self.state_dict() if name not in state_dict}
+        missing = {name for name in self.state_dict() if name not in state_dict} - {TIME_FRAME}
         gates = {name + suffix for _, suffix in self.places() for name in self.gate.names}
         if strict and gates and missing == gates:
             raise RuntimeError(
@@ -152,3 +218,20 @@ class LSTMWeights(nn.Module):
                 "layer with glstm.from_lstm, or load with strict=False to leave its gates as they are"
             )
         return super().load_state_dict(state_dict, strict, assign)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._frame != PLAIN:
+            destination[prefix + TIME_FRAME] = torch.tensor(self._frame, dtype=torch.float64, device="cpu")
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
+        """Values come with their frame. Values without one are in the user's time."""
+        key = prefix + TIME_FRAME
+        gates = [name + suffix for _, suffix in self.places() for name in self.gate.names]
+        if loaded := [name for name in gates if prefix + name in state_dict]:
+            frame = state_dict.get(key)
+            self._reframe(PLAIN if frame is None else Frame.of(*frame.tolist()), loaded)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        unexpected = others[3]
+        if key in unexpected:
+            unexpected.remove(key)
