@@ -117,10 +117,10 @@ def test_the_frame_goes_wherever_the_values_go():
     k = layer.openness(times)
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert torch.equal(twin.openness(times), k)
-    model, other = torch.nn.Sequential(layer), torch.nn.Sequential(GLSTM(2, 6, mu=3.0, sigma=1.0, threshold=0.01))
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other[0].openness(times), k)
-    assert (other[0].origin, other[0].unit) == (layer.origin, layer.unit)
+    other = GLSTM(2, 6, mu=3.0, sigma=1.0, threshold=0.01)
+    torch.nn.Sequential(other).load_state_dict(torch.nn.Sequential(layer).state_dict())
+    assert torch.equal(other.openness(times), k)
+    assert (other.origin, other.unit) == (layer.origin, layer.unit)
     # Values from a layer without a frame are in the user's time.
     plain = GLSTM(2, 6, mu=(1, 40), sigma=5.0, threshold=0.01)
     layer.load_state_dict(plain.state_dict())

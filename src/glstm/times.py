@@ -114,6 +114,14 @@ def as_tensor(times: Any) -> Tensor:
         raise ValueError(f"times must be real numbers, as a tensor, an array or a list, not {of}{hint}") from None
 
 
+def whole_number(steps: Tensor) -> int:
+    """T, where a single number was given instead of times."""
+    count = steps.item()
+    if isinstance(count, bool) or int(count) != count or count < 0:
+        raise ValueError(f"a single number in place of times is a number of steps, not {count!r}")
+    return int(count)
+
+
 def unpacked(times: PackedSequence) -> tuple[Tensor, Tensor]:
     """Packed times as (T, B), in the caller's order, and which of them are no padding."""
     padded, lengths = pad_packed_sequence(times)

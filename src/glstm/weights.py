@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glstm.gates import Gate, Values
-from glstm.times import PLAIN, ROUNDED, Frame, has_values
+from glstm.times import PLAIN, ROUNDED, Frame, Span, has_values
 
 TIME_FRAME = "time_frame"  # in a state dict: origin and unit, in float64, where they are not 0 and 1
 
@@ -66,8 +66,13 @@ class LSTMWeights(nn.Module):
                     self.register_buffer(f"{name}{suffix}", empty)
         self.reset_parameters()
 
+    seen: Span | None = None  # the times of the first call, or those that the gate's values were fitted to
     _frame: Frame = PLAIN
     _frame_given: Frame = PLAIN
+    _own: frozenset[str] = frozenset()  # names of values that nobody gave, and that the layer fits itself
+    _draws: Mapping[str, Tensor] = {}  # of these, what was drawn for them, in float64
+    _fitted: bool = True
+    _new: bool = False  # until the first call that shows the values of times
 
     if TYPE_CHECKING:
 
@@ -141,13 +146,20 @@ class LSTMWeights(nn.Module):
     def reset_parameters(self) -> None:
         """torch's own draw for the weights (the same numbers from the same seed), then the gate's."""
         bound = 1 / math.sqrt(self.hidden_size)
-        gates = {f"{name}{suffix}" for _, suffix in self.places() for name in self.gate.names}
+        gates = self._gate_names()
         for name, parameter in self.named_parameters():
             if name not in gates:
                 nn.init.uniform_(parameter, -bound, bound)
         self._frame = self._frame_given
-        drawn = [(name, suffix) for _, suffix in self.places() for name in self.gate.names]
-        self._put({(name, suffix): self.gate.draw(name, self.hidden_size) for name, suffix in drawn})
+        wanted = [(name, suffix) for _, suffix in self.places() for name in self.gate.names]
+        drawn = {(name, suffix): self.gate.draw(name, self.hidden_size) for name, suffix in wanted}
+        self._own, self._fitted, self.seen = frozenset(self.gate.left_open()), not self.gate.left_open(), None
+        self._new = bool(self.gate.names)
+        self._draws = {name + suffix: value for (name, suffix), value in drawn.items() if name in self._own}
+        self._put({at: value for at, value in drawn.items() if at[0] not in self._own})
+        with torch.no_grad():
+            for name, value in self._draws.items():
+                self._named(name).copy_(value)
 
     def set_gate(self, **values: Values) -> None:
         """Set gate values by hand in every layer and direction, as `set_gate(mu=500, sigma=(20, 60))`.
@@ -160,6 +172,47 @@ class LSTMWeights(nn.Module):
                 raise ValueError(f"this gate has no value {name!r}; it has {known}")
         given = [(name, suffix) for _, suffix in self.places() for name in values]
         self._put({(name, suffix): self.gate.draw(name, self.hidden_size, values[name]) for name, suffix in given})
+        self._own -= set(values)
+
+    @property
+    def unfitted(self) -> bool:
+        """Whether some of the gate's values wait for times that they can be fitted to."""
+        return bool(self._own) and not self._fitted
+
+    def _holds_values(self) -> bool:
+        """Whether the gate's values are this layer's own tensors, not stand-ins, such as in `functional_call`."""
+        named = [(self._parameters.get(name), self._buffers.get(name)) for name in self._gate_names()]
+        return all(type(one) is nn.Parameter or type(other) is Tensor for one, other in named)
+
+    def _gate_names(self) -> list[str]:
+        return [name + suffix for _, suffix in self.places() for name in self.gate.names]
+
+    def _fit(self, span: Span) -> None:
+        """Give the values that nobody gave the places of their random draws in these times."""
+        if not self._fitted:  # values that were changed by hand since are nobody's draw any more; 16 bits may round
+            changed = {name for name in self._draws if not _close(self._named(name), self._draws[name])}
+            self._own -= {name for name in self._own if any(one.startswith(name + "_l") for one in changed)}
+            # As they are stored: a layer that was saved and loaded before its first call fits to the same bits.
+            self._draws = {name: _copy(self._named(name)) for name in self._draws}
+        self._fitted = True
+        if self._frame_given == PLAIN and self._own.intersection(self.gate.moments):
+            self._reframe(span.frame)
+        with torch.no_grad():
+            for name in self._own:
+                for _, suffix in self.places():
+                    value = self.gate.fitted(name, self._draws[name + suffix], span.first, span.first + span.width)
+                    self._named(name + suffix).copy_(self._inside(name, value))
+
+    def _is_unseen(self) -> bool:
+        if not all(has_values(self._named(name).detach()) for name in self._gate_names()):
+            return False
+        unseen = all(self.gate.unseen(self.gate_values(suffix)) for _, suffix in self.places())
+        return unseen or all(_close(self._named(name), draw) for name, draw in self._draws.items())
+
+    def _same_times_as(self, other: "LSTMWeights") -> None:
+        """For a layer that gets its values from another one: nothing is left to fit."""
+        self._frame, self.seen = other._frame, other.seen
+        self._own, self._fitted = frozenset(), True
 
     def _put(self, fresh: Mapping[tuple[str, str], Tensor]) -> None:
         """Write values that are in the user's time, by name and suffix. Moments that the parameters could not hold
@@ -178,12 +231,12 @@ class LSTMWeights(nn.Module):
         own = self._named(self.gate.moments[0] + "_l0")
         rounding = torch.finfo(torch.promote_types(own.dtype, torch.float32)).eps
         far = max(abs(low - self.origin), abs(high - self.origin)) * rounding
-        durations = [name for name in self.gate.in_time if name not in self.gate.moments]
         known = {name: value for (name, _), value in fresh.items()}
         if not own.is_meta:
             known = self.gate_in_time("_l0") | known
+        durations = [name for name in self.gate.in_time if name not in (*self.gate.moments, *self._own)]
         widths = [float(known[name].abs().mean()) for name in durations if name in known]
-        return float(round((low + high) / 2)) if widths and far > ROUNDED * min(widths) else None
+        return float(round((low + high) / 2)) if far > ROUNDED * min(widths, default=high - low or 1.0) else None
 
     @torch.no_grad()
     def _reframe(self, frame: Frame, replaced: Container[str] = ()) -> None:
@@ -211,7 +264,7 @@ class LSTMWeights(nn.Module):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False):
         missing = {name for name in self.state_dict() if name not in state_dict} - {TIME_FRAME}
-        gates = {name + suffix for _, suffix in self.places() for name in self.gate.names}
+        gates = set(self._gate_names())
         if strict and gates and missing == gates:
             raise RuntimeError(
                 f"these are weights of an LSTM without gates, so {' and '.join(self.gate.names)} are missing: make the "
@@ -224,14 +277,31 @@ class LSTMWeights(nn.Module):
         if self._frame != PLAIN:
             destination[prefix + TIME_FRAME] = torch.tensor(self._frame, dtype=torch.float64, device="cpu")
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+    ) -> None:
         """Values come with their frame. Values without one are in the user's time."""
         key = prefix + TIME_FRAME
-        gates = [name + suffix for _, suffix in self.places() for name in self.gate.names]
-        if loaded := [name for name in gates if prefix + name in state_dict]:
+        if loaded := [name for name in self._gate_names() if prefix + name in state_dict]:
             frame = state_dict.get(key)
             self._reframe(PLAIN if frame is None else Frame.of(*frame.tolist()), loaded)
-        super()._load_from_state_dict(state_dict, prefix, *others)
-        unexpected = others[3]
-        if key in unexpected:
-            unexpected.remove(key)
+            self._own -= {name for name in self._own if name + "_l0" in loaded}
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if loaded and self._draws and key not in state_dict and self._is_unseen():
+            # A state from before the first call: as then, the values wait for times.
+            self._own, self._fitted, self.seen = frozenset(self.gate.left_open()), False, None
+            self._draws = {name: _copy(self._named(name)) for name in self._draws}
+            self._new = True
+        if key in unexpected_keys:
+            unexpected_keys.remove(key)
+
+
+def _copy(value: Tensor) -> Tensor:
+    return value.detach().to("cpu", torch.float64, copy=True)
+
+
+def _close(value: Tensor, draw: Tensor) -> bool:
+    """Whether it is what was drawn, in any precision."""
+    return has_values(value.detach()) and torch.allclose(_copy(value), draw, rtol=1e-2)
