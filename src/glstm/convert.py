@@ -1,6 +1,6 @@
 """From and to `torch.nn.LSTM`, and the same layer without the units that never open."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,21 @@ def to_lstm(layer: GatedLSTM) -> nn.LSTM:
     return _same_mode(layer, lstm)
 
 
-def from_lstm(lstm: nn.LSTM, *, mu: Values = (1, 784), sigma: Values = 250.0, threshold: float = 0.0) -> GLSTM:
-    """The weights of a `torch.nn.LSTM` behind Gaussian gates; with a wide sigma, nearly the same network."""
-    layer = GLSTM(**_shape(lstm), proj_size=lstm.proj_size, mu=mu, sigma=sigma, threshold=threshold)
+def from_lstm(
+    lstm: nn.LSTM,
+    *,
+    mu: Values | None = None,
+    sigma: Values | None = None,
+    threshold: float = 0.0,
+    origin: float = 0.0,
+    unit: float = 1.0,
+) -> GLSTM:
+    """The weights of a `torch.nn.LSTM` behind Gaussian gates; with a wide sigma, nearly the same network.
+
+    The options are those of `GLSTM`: mu and sigma that are left open fit the times of the first call.
+    """
+    gate: dict[str, Any] = {"mu": mu, "sigma": sigma, "threshold": threshold, "origin": origin, "unit": unit}
+    layer = GLSTM(**_shape(lstm), proj_size=lstm.proj_size, **gate)
     layer.load_state_dict(lstm.state_dict(), strict=False)
     return _same_mode(lstm, layer)
 
@@ -65,6 +77,7 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
                 ours.copy_(theirs[gates])
         for name, value in pruned.gate_values(suffix).items():
             value.copy_(layer.gate_values(suffix)[name][index])
+    pruned._same_times_as(layer)
     pruned.kept = [index.cpu() for index in kept]
     return _same_mode(layer, pruned)
 

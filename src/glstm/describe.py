@@ -16,6 +16,7 @@ from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.gates import Gate
 from glstm.registry import import_thing, path_of
+from glstm.weights import TIME_FRAME
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -36,7 +37,8 @@ MOST_OF_ANY = 2**31
 
 def describe(model: nn.Module) -> dict[str, Any]:
     """The description from which `build` makes the same model, except for its values."""
-    dtypes = {tensor.dtype for tensor in model.state_dict().values() if tensor.is_floating_point()}
+    values = [value for name, value in model.state_dict().items() if name.split(".")[-1] != TIME_FRAME]
+    dtypes = {tensor.dtype for tensor in values if tensor.is_floating_point()}
     if len(dtypes) != 1 or str(*dtypes).removeprefix("torch.") not in DTYPES:
         found = ", ".join(sorted(map(str, dtypes))) or "none"
         raise UserError(f"a model is saved if all its values have one floating type, but here they have {found}")

@@ -6,6 +6,7 @@ Shapes: T steps, B samples, D inputs, H units.
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, Self
 
 import torch
 from torch import Tensor, fx
@@ -19,7 +20,7 @@ from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
-from glstm.times import as_times, count_up
+from glstm.times import Frame, as_tensor, as_times, count_up, has_values, span_of, unpacked, whole_number
 from glstm.weights import LSTMWeights
 
 State = tuple[Tensor, Tensor]
@@ -36,6 +37,11 @@ class GatedLSTM(LSTMWeights):
     gate's own values, such as `mu_l0` and `sigma_l0_reverse`. `threshold` (v_T) may be changed at any time:
     units with k <= threshold are exactly closed, in training and in evaluation alike. `segment` may be set, too:
     training then keeps the state only every so many steps, for one more forward pass and far less memory.
+
+    The gate is asked at (t - origin) / unit, and its parameters are in this relative time, so that they and the
+    learning rate may stay near 1 where times are seconds since 1970, or days. All values that are given to the layer
+    are in the unit of the times themselves; `gate_in_time` returns the parameters in it. Moments that are given so far
+    from 0 that the parameters' type could not hold them get an origin near them.
     """
 
     def __init__(
@@ -55,9 +61,12 @@ class GatedLSTM(LSTMWeights):
         threshold: float = 0.0,
         candidate: str = "tanh",
         backend: str = "auto",
+        origin: float = 0.0,
+        unit: float = 1.0,
     ):
         _check_options(input_size, hidden_size, num_layers, dropout, proj_size, candidate, backend)
-        super().__init__(input_size, hidden_size, num_layers, bias, bidirectional, gate, device, dtype)
+        frame = Frame.of(origin, unit)
+        super().__init__(input_size, hidden_size, num_layers, bias, bidirectional, gate, device, dtype, frame)
         self.batch_first = batch_first
         self.dropout = float(dropout)
         self.proj_size = proj_size
@@ -86,18 +95,64 @@ class GatedLSTM(LSTMWeights):
         check_segment(value)
         self._segment = value
 
-    def openness(self, times: Tensor | int) -> Tensor:
+    def openness(self, times: Any) -> Tensor:
         """How open each unit is, thresholded: (layers x directions, T, H); a number T stands for times 1..T.
 
-        With times per sample, laid out like the input: (layers x directions, T, B, H).
+        With times per sample, laid out like the input, or packed: (layers x directions, T, B, H). Padding is closed.
         """
+        times, valid = self._given_times(times)
+        if self.unfitted and self._knows(times):
+            self._see(times, valid)
+        k = torch.stack([self.openness_at(suffix, times) for _, suffix in self.places()])
+        return k if valid is None else torch.where(valid.unsqueeze(-1), k, 0)
+
+    def fit_times(self, times: Any) -> Self:
+        """Choose the gate's values that were left open, such as mu=None, for these times; returns the layer.
+
+        times: a number T for 1..T, (T,), or one row a sample, laid out like the input, or packed. Without this, the
+        first call does it. Call it where the first call does not see all times, as with a sequence that is fed in
+        pieces or batches of unequal lengths; where it does not see values, as inside torch.compile; and before an
+        optimiser needs to know the span of time. Values that were learned since an earlier call are chosen anew. Values
+        that were given or loaded stay.
+        """
+        known, valid = self._given_times(times)
+        if not self._knows(known) or not self._holds_values():
+            raise ValueError("fit_times needs times and parameters with values: call it outside of torch's transforms")
+        if not self._see(known, valid):
+            raise ValueError("fit_times needs at least one time")
+        return self
+
+    def _given_times(self, times: Any) -> tuple[Tensor, Tensor | None]:
+        """As (T,) or (T, B), and which of these are no padding."""
         device = next(self.parameters()).device
-        times = torch.as_tensor(times)
+        if isinstance(times, PackedSequence):
+            padded, valid = unpacked(times)
+            valid = valid.to(device)
+            return as_times(padded, len(padded), padded.shape[1], False, device, valid), valid
+        times = as_tensor(times)
         if times.dim() == 0:
-            times = count_up(int(times), device)
+            return as_times(None, whole_number(times), 0, False, device), None
         steps, batch = (times.T if self.batch_first else times).shape if times.dim() == 2 else (len(times), 0)
-        times = as_times(times, steps, batch, self.batch_first, device)
-        return torch.stack([self.openness_at(suffix, times) for _, suffix in self.places()])
+        return as_times(times, steps, batch, self.batch_first, device), None
+
+    def _knows(self, value: Tensor) -> bool:
+        """Whether the value of a tensor can be looked at, and parameters can be changed."""
+        return not watched((value,)) and has_values(value)
+
+    def _see(self, times: Times, valid: Tensor | None) -> bool:
+        span = span_of(times, valid)
+        if span is not None:
+            self.seen = span
+            self._fit(span)
+        return span is not None
+
+    def _meet(self, x: Tensor, times: Times, valid: Tensor | None) -> None:
+        """At the first call that shows values, fit what waits for times."""
+        if not self._knows(x) or not self._holds_values():
+            return
+        if self.seen is None:
+            self._see(times, valid)
+        self._new = self.seen is None
 
     def openness_at(
         self, suffix: str, times: Tensor, *, threshold: float | None = None, training: bool | None = None
@@ -108,9 +163,11 @@ class GatedLSTM(LSTMWeights):
         """
         threshold = self.threshold if threshold is None else threshold
         training = self.training if training is None else training
-        k = apply_threshold(self.gate.openness(times, self.gate_values(suffix), training), threshold)
+        dtype = self.weights(suffix).w_hh.dtype
+        relative = self._frame.relative(times, dtype)
+        k = apply_threshold(self.gate.openness(relative, self.gate_values(suffix), training), threshold)
         # A gate that opens all units alike has one column for all of them.
-        return k.expand(*times.shape, self.hidden_size).to(self.weights(suffix).w_hh.dtype)
+        return k.expand(*times.shape, self.hidden_size).to(dtype)
 
     @contextmanager
     def recording_openness(self) -> Iterator[list[Tensor]]:
@@ -163,6 +220,8 @@ class GatedLSTM(LSTMWeights):
         else:
             t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
         h, c = self._initial_state(hx, x, batched)
+        if not torch.compiler.is_compiling() and self._new:
+            self._meet(x, range(1, x.shape[0] + 1) if times is None else t, None)
         output, (h, c) = self._run(x, h, c, t, None, sequence, alone)
         if not batched:
             return None if output is None else output.squeeze(1), (h.squeeze(1), c.squeeze(1))
@@ -189,6 +248,8 @@ class GatedLSTM(LSTMWeights):
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
             h, c = [row[order] for row in h], [row[order] for row in c]
+        if not torch.compiler.is_compiling() and self._new:
+            self._meet(x, range(1, steps + 1) if times is None else t, valid)
         equally_long = bool((lengths == steps).all())
         output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, self._alone(x))
         if back is not None:
@@ -292,7 +353,7 @@ class GatedLSTM(LSTMWeights):
         """k for the operator, which reads a sequence backwards with its times; cached for the next call if `keep`."""
         if keep and valid is None:
             counted = isinstance(times, range)
-            key = (self.gate, self.threshold, w_hh.dtype, times if counted else None)
+            key = (self.gate, self._frame, self.threshold, w_hh.dtype, times if counted else None)
             sources = [*self.gate_values(suffix).values(), *(() if counted else (times,))]
             return self._tables.get(suffix, key, sources, lambda: self._table(suffix, times, None, w_hh, False))
         if self._given is not None:

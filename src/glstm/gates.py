@@ -6,16 +6,30 @@ short name everywhere, or in any module of your own that can be imported.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+
+class Array(Protocol):
+    """What numpy's arrays have; gates do not import numpy."""
+
+    def __array__(self) -> Any: ...
+
+
 # What a gate value may be given as: one number for every unit, a (low, high) range to draw from, a value a unit.
-Values = float | tuple[float, float] | Tensor
+Values = float | Sequence[float] | Tensor | Array
+
+# A Gaussian gate whose values are not given fits the times of the layer's first call: moments over all of them, and
+# this share of their span as the width, which is about the paper's 250 of 784 steps.
+WIDE = 0.32
+# Until then it has values for MNIST's 784 steps.
+UNSEEN_TIMES, UNSEEN_SIGMA = (1, 784), 250.0
+UNSEEN: dict[str, Values] = {"mu": UNSEEN_TIMES, "sigma": UNSEEN_SIGMA}
 
 # A width or period may not reach 0. This is far below any useful time step, so it only protects the division.
 SMALLEST = 1e-6
@@ -23,10 +37,15 @@ SMALLEST = 1e-6
 
 class Gate(ABC):
     """Maps time to openness. `names` are the values that each unit has; with `learned` they are parameters, else
-    buffers. `in_time` are those that are moments or durations: they are scaled with the length of the sequence."""
+    buffers. `in_time` are those that are moments or durations: they are scaled with the length of the sequence, and
+    with the unit of time. `moments` are those of them that move with the origin of time, too; the others are durations.
+
+    Times and values that `openness` gets are in the layer's relative time, (t - origin) / unit.
+    """
 
     names: ClassVar[tuple[str, ...]] = ()
     in_time: ClassVar[tuple[str, ...]] = ()
+    moments: ClassVar[tuple[str, ...]] = ()
     learned: ClassVar[bool] = True
 
     @abstractmethod
@@ -37,6 +56,18 @@ class Gate(ABC):
         """Fresh values (H), float64, for the unit value called `name`; from `values`, else as the gate was given."""
         return draw(getattr(self, name) if values is None else values, hidden_size, name)
 
+    def left_open(self) -> tuple[str, ...]:
+        """Names of the values that it was not given: the layer fits them to the first times that it sees."""
+        return ()
+
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float) -> Tensor:
+        """A value that was left open, from what `draw` gave for it, for times from `first` to `last`."""
+        raise NotImplementedError(f"{type(self).__name__} leaves {name} open, and does not say how to fit it")
+
+    def unseen(self, values: Mapping[str, Tensor]) -> bool:
+        """Whether values from a file or a state dict, by name, are those of a layer that has not seen any times yet."""
+        return False
+
     def options(self) -> dict[str, Any]:
         """What it was made with besides the units' values, such as a leak. A gate that is not a dataclass and has such
         options overrides this."""
@@ -45,21 +76,42 @@ class Gate(ABC):
 
 
 def draw(values: Values, hidden_size: int, name: str) -> Tensor:
-    if isinstance(values, Tensor):
+    many = isinstance(values, tuple | list) and len(values) == hidden_size != 2
+    if many or (hasattr(values, "__array__") and not isinstance(values, Tensor)):
+        values = _numbers(values, name)
+    if isinstance(values, Tensor) and values.dim() > 0:
         if values.shape != (hidden_size,):
             raise ValueError(f"{name} as a tensor must have shape ({hidden_size},), but has {tuple(values.shape)}")
         drawn = values.detach().cpu().double().clone()
     elif isinstance(values, tuple | list):
         if len(values) != 2 or not values[0] <= values[1]:
-            raise ValueError(f"{name} as a range must be (low, high) with low <= high, not {values!r}")
+            raise ValueError(
+                f"{name} as a range must be (low, high) with low <= high, not {values!r}; a list of single values has "
+                f"one for each of the {hidden_size} units"
+            )
         if not all(map(isfinite, values)):
             raise ValueError(f"{name} must be finite, not {values!r}")
         drawn = torch.empty(hidden_size, dtype=torch.float64, device="cpu").uniform_(float(values[0]), float(values[1]))
     else:
-        drawn = torch.full((hidden_size,), float(values), dtype=torch.float64, device="cpu")
+        drawn = torch.full((hidden_size,), _number(values, name), dtype=torch.float64, device="cpu")
     if type(drawn) is Tensor and not drawn.isfinite().all():  # a fake tensor has no values to check
         raise ValueError(f"{name} must be finite, not {values!r}")
     return drawn
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, a (low, high) range or a value a unit, not {value!r:.50}") from None
+
+
+def _numbers(values: Any, name: str) -> Tensor:
+    """Of a numpy array or a list; gates do not import numpy."""
+    try:
+        return torch.tensor(values, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be numbers, not {values!r:.80}") from None
 
 
 def check_threshold(value: float) -> float:
@@ -101,19 +153,45 @@ class Open(Gate):
 class Gaussian(Gate):
     """k = exp(-(t - mu)^2 / sigma^2): open once, around mu (Thornton, Anumula and Liu, 2019).
 
-    There is no factor 2 in the exponent. Only the magnitude of sigma matters: an optimiser may move it through 0.
+    There is no factor 2 in the exponent. Only the magnitude of sigma matters: an optimiser may move it through 0, but
+    it is given above 0. A layer fits values that are None to the first times that it sees.
     """
 
     names: ClassVar[tuple[str, ...]] = ("mu", "sigma")
     in_time: ClassVar[tuple[str, ...]] = ("mu", "sigma")
-    mu: Values = (1, 784)
-    sigma: Values = 250.0
+    moments: ClassVar[tuple[str, ...]] = ("mu",)
+    mu: Values | None = None
+    sigma: Values | None = None
 
     def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
         """Moments drawn from a range are sorted: neighbours open together, and an engine can skip them together."""
-        drawn = super().draw(name, hidden_size, values)
         given = getattr(self, name) if values is None else values
-        return drawn.sort().values if name == "mu" and isinstance(given, tuple | list) else drawn
+        given = UNSEEN[name] if given is None else given
+        drawn = draw(given, hidden_size, name)
+        is_range = isinstance(given, tuple | list) and (len(given) != hidden_size or hidden_size == 2)
+        if name == "sigma" and type(drawn) is Tensor:
+            low = float(given[0] if isinstance(given, tuple | list) and is_range else drawn.min())
+            if low <= 0:
+                raise ValueError(f"sigma must be above 0, not {low:g}: it is a width, in the unit of the times")
+        return drawn.sort().values if name == "mu" and is_range else drawn
+
+    def left_open(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if getattr(self, name) is None)
+
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float) -> Tensor:
+        """Moments keep their places between first and last: the random draw is still that of the seed."""
+        if name == "sigma":
+            return torch.full_like(drawn, WIDE * (last - first))
+        low, high = UNSEEN_TIMES
+        return first + (drawn - low) / (high - low) * (last - first)
+
+    def unseen(self, values: Mapping[str, Tensor]) -> bool:
+        """Told by a sigma that is the same number in all units, and mu in order: training would have changed them."""
+        mu, sigma = values["mu"], values["sigma"]
+        in_order = torch.cat(
+            (mu[:1] >= UNSEEN_TIMES[0], mu[-1:] <= UNSEEN_TIMES[1], mu.diff() >= 0, sigma == UNSEEN_SIGMA)
+        )
+        return self.left_open() == self.names and bool(in_order.all())
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         distance = times.unsqueeze(-1) - _wide(unit["mu"], times)
@@ -130,6 +208,7 @@ class Phased(Gate):
 
     names: ClassVar[tuple[str, ...]] = ("tau", "s", "r")
     in_time: ClassVar[tuple[str, ...]] = ("tau", "s")
+    moments: ClassVar[tuple[str, ...]] = ("s",)
     tau: Values = 1000.0
     s: Values = (250.0, 650.0)
     r: Values = 0.1
@@ -149,14 +228,17 @@ class Clockwork(Gate):
 
     At whole-numbered times this is the paper's 't mod period = 0'. Periods are not learned. `period` is one
     number, a sequence of module periods given to equal groups of units in turn, or a tensor of H.
+
+    In a layer with an origin and a unit, all clocks start at the origin, and are open for one such unit: with the
+    duration of a step as the unit, that is the paper's one step again.
     """
 
     names: ClassVar[tuple[str, ...]] = ("period",)
     in_time: ClassVar[tuple[str, ...]] = ("period",)
     learned: ClassVar[bool] = False
-    period: float | tuple[float, ...] | Tensor = (1, 2, 4, 8, 16, 32, 64, 128)
+    period: Values = (1, 2, 4, 8, 16, 32, 64, 128)
 
-    def draw(self, name: str, hidden_size: int, values: float | tuple[float, ...] | Tensor | None = None) -> Tensor:
+    def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
         period = self.period if values is None else values
         if isinstance(period, tuple | list):
             modules = torch.arange(hidden_size, device="cpu") * len(period) // hidden_size

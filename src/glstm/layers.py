@@ -11,8 +11,9 @@ from glstm.gates import Gaussian, Open, Phased, Values
 class GLSTM(GatedLSTM):
     """The Gaussian-gated LSTM: each unit opens once, around its learned moment mu, for about its learned width sigma.
 
-    mu and sigma are each a number, a (low, high) range to draw from, or a tensor of H; the paper draws mu over
-    the length of the sequence. `candidate="sigmoid"` is the equation as the paper prints it.
+    mu and sigma are each a number, a (low, high) range to draw from, or H values, in the unit of the times. Left open
+    (None), they fit the times of the first call: mu is drawn over all of them, as in the paper, and sigma is 0.32 of
+    their span; `fit_times` does the same by hand. `candidate="sigmoid"` is the equation as the paper prints it.
     """
 
     kept: list[Tensor] | None = None  # of a pruned layer: which units it has, for each layer and direction
@@ -30,11 +31,13 @@ class GLSTM(GatedLSTM):
         device=None,
         dtype=None,
         *,
-        mu: Values = (1, 784),
-        sigma: Values = 250.0,
+        mu: Values | None = None,
+        sigma: Values | None = None,
         threshold: float = 0.0,
         candidate: str = "tanh",
         backend: str = "auto",
+        origin: float = 0.0,
+        unit: float = 1.0,
     ):
         super().__init__(
             input_size,
@@ -51,6 +54,8 @@ class GLSTM(GatedLSTM):
             threshold=threshold,
             candidate=candidate,
             backend=backend,
+            origin=origin,
+            unit=unit,
         )
 
 
@@ -77,6 +82,8 @@ class PLSTM(GatedLSTM):
         threshold: float = 0.0,
         candidate: str = "tanh",
         backend: str = "auto",
+        origin: float = 0.0,
+        unit: float = 1.0,
     ):
         super().__init__(
             input_size,
@@ -93,6 +100,8 @@ class PLSTM(GatedLSTM):
             threshold=threshold,
             candidate=candidate,
             backend=backend,
+            origin=origin,
+            unit=unit,
         )
 
 

@@ -1,10 +1,99 @@
-"""Timestamps: what the caller gives is checked and becomes one floating tensor (T,) or (T, B)."""
+"""Timestamps: what the caller gives is checked and becomes one floating tensor (T,) or (T, B).
+
+A layer's gates do not compute with these but with time relative to an origin, in a unit: a `Frame`.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+# Times are plain, and need no frame, if a step is about 1 long and the first is not far from 0.
+PLAIN_STEP = (0.1, 10.0)
+PLAIN_START = 2.0  # spans
+# A moment may be rounded by this share of the gate's width.
+ROUNDED = 1e-3
+
+
+class Frame(NamedTuple):
+    """Relative time is (t - origin) / unit.
+
+    A gate's values are parameters of 32 bits, in which seconds since 1970 are rounded to 128 s, and an optimiser's
+    small steps are lost. In relative time they are of the size of step numbers.
+    """
+
+    origin: float = 0.0
+    unit: float = 1.0
+
+    @classmethod
+    def of(cls, origin: Any, unit: Any) -> "Frame":
+        """Of numbers that a user gave."""
+        for name, value in (("origin", origin), ("unit", unit)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+                raise ValueError(f"{name} must be a finite number, in the unit of the times, not {value!r:.50}")
+        if not unit > 0:
+            raise ValueError(f"unit must be above 0, not {unit!r}: it is a duration, such as that of one step")
+        return cls(float(origin), float(unit))
+
+    def relative(self, times: Tensor, dtype: torch.dtype) -> Tensor:
+        """Subtracted in 64 bits: the difference of two large times is exact there, and fits 32 bits."""
+        if self == PLAIN:
+            return times
+        return ((times.double() - self.origin) / self.unit).to(torch.promote_types(dtype, torch.float32))
+
+    def inside(self, value: Tensor, moment: bool) -> Tensor:
+        """A moment, or a duration, of the user's time in relative time."""
+        return value if self == PLAIN else (value - self.origin if moment else value) / self.unit
+
+    def outside(self, value: Tensor, moment: bool) -> Tensor:
+        """The reverse of `inside`."""
+        return value if self == PLAIN else value * self.unit + (self.origin if moment else 0.0)
+
+
+PLAIN = Frame()
+
+
+class Span(NamedTuple):
+    """What is remembered of times: from the first to the last, in so many steps."""
+
+    first: float
+    last: float
+    steps: int
+
+    @property
+    def width(self) -> float:
+        """Of a single moment, 1: there is no scale to be seen."""
+        return self.last - self.first or 1.0
+
+    @property
+    def step(self) -> float:
+        return self.width / max(self.steps - 1, 1)
+
+    @property
+    def frame(self) -> Frame:
+        """The one in which 32 bits are enough: none, where times are about like step numbers."""
+        plain = PLAIN_STEP[0] <= self.step <= PLAIN_STEP[1] and abs(self.first) <= PLAIN_START * self.width
+        return PLAIN if plain else Frame(self.first, self.step)
+
+    @property
+    def times(self) -> Tensor:
+        """As many evenly spaced ones."""
+        return torch.linspace(self.first, self.last, self.steps, dtype=torch.float64, device="cpu")
+
+
+def span_of(times: "Tensor | range", valid: Tensor | None = None) -> Span | None:
+    """Of times (T,) or (T, B), of which only the valid count; None if there are none."""
+    if isinstance(times, range):
+        return Span(float(times[0]), float(times[-1]), len(times)) if times else None
+    known = times.detach() if valid is None or times.dim() == 1 else times.detach()[valid]
+    if known.numel() == 0:
+        return None
+    return Span(float(known.min()), float(known.max()), len(times))
+
 
 _known_to_increase = False
 
@@ -26,8 +115,38 @@ def count_up(steps: int | range, device: torch.device) -> Tensor:
     return torch.arange(start, stop, dtype=torch.float32, device=device)
 
 
+def as_tensor(times: Any) -> Tensor:
+    """Of anything that holds numbers: a tensor, a number, a list, a numpy array."""
+    if isinstance(times, Tensor):
+        return times
+    try:
+        # A copy, because torch warns about arrays that cannot be written.
+        found = torch.tensor(times, device="cpu")
+        own_type = hasattr(times, "dtype") or not found.is_floating_point()
+        return found if own_type else torch.tensor(times, dtype=torch.float64, device="cpu")  # as Python's numbers are
+    except (TypeError, ValueError, RuntimeError):
+        of = getattr(times, "dtype", type(times).__name__)
+        hint = "; dates become numbers as dates.astype('datetime64[s]').astype('int64')" if "date" in str(of) else ""
+        raise ValueError(f"times must be real numbers, as a tensor, an array or a list, not {of}{hint}") from None
+
+
+def whole_number(steps: Tensor) -> int:
+    """T, where a single number was given instead of times."""
+    count = steps.item()
+    if isinstance(count, bool) or int(count) != count or count < 0:
+        raise ValueError(f"a single number in place of times is a number of steps, not {count!r}")
+    return int(count)
+
+
+def unpacked(times: PackedSequence) -> tuple[Tensor, Tensor]:
+    """Packed times as (T, B), in the caller's order, and which of them are no padding."""
+    padded, lengths = pad_packed_sequence(times)
+    valid = torch.arange(len(padded))[:, None] < lengths
+    return padded, valid.to(padded.device)
+
+
 def as_times(
-    times: Tensor | None,
+    times: Any,
     steps: int,
     batch: int,
     batch_first: bool,
@@ -42,7 +161,7 @@ def as_times(
     """
     if times is None:
         return count_up(steps, device)
-    times = torch.as_tensor(times, device=device)
+    times = as_tensor(times).to(device)
     if times.is_complex() or times.dtype == torch.bool:
         raise ValueError(f"times must be real numbers, not {times.dtype}")
     per_sample = (batch, steps) if batch_first else (steps, batch)
@@ -58,13 +177,13 @@ def as_times(
         times = times.float()
     if times.dim() == 2 and batch_first:
         times = times.T
-    if not _known_to_increase and _has_values(times):
+    if not _known_to_increase and has_values(times):
         _check(times, valid)
     # Padding may hold anything, even NaN, and must not reach a gradient.
     return times if valid is None or times.dim() == 1 else torch.where(valid, times, 0)
 
 
-def _has_values(times: Tensor) -> bool:
+def has_values(times: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     if times.is_cuda and torch.cuda.is_current_stream_capturing():

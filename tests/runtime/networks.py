@@ -18,6 +18,7 @@ KINDS = {
     "Phased LSTM": lambda: PLSTM(1, 13, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
     "stack of Phased LSTMs": lambda: PLSTM(2, 8, 3, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
     "clocks": lambda: GatedLSTM(1, 10, gate=Clockwork((1, 2, 4, 8, 16))),
+    "in half steps from -3": lambda: GLSTM(1, 9, mu=(1, STEPS), sigma=4.0, origin=-3.0, unit=0.5),
     "LSTM": lambda: LSTM(2, 9, 2),
 }
 

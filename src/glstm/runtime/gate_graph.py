@@ -34,13 +34,22 @@ def openness_of(graph: "Graph", layer: GatedLSTM, suffix: str, times: str) -> st
 
     with torch.no_grad():
         traced = make_fx(openness)(torch.arange(1.0, TRACED_STEPS + 1))
-    k = _Translation(graph, type(layer.gate).__name__).run(traced, times)
+    k = _Translation(graph, type(layer.gate).__name__).run(traced, _relative(graph, layer, times))
     ones = graph.constant(np.ones((1, layer.hidden_size)))
     k = graph.add("Mul", k, ones)  # a gate whose units do not differ has one column for all
     if layer.threshold <= 0:
         return k
     is_open = graph.add("Greater", k, graph.constant(layer.threshold))
     return graph.add("Where", is_open, k, graph.constant(0.0))
+
+
+def _relative(graph: "Graph", layer: GatedLSTM, times: str) -> str:
+    """(t - origin) / unit in double precision, as the layer computes it."""
+    if (layer.origin, layer.unit) == (0, 1):
+        return times
+    wide = graph.add("Cast", times, to=TensorProto.DOUBLE)
+    since = graph.add("Sub", wide, graph.constant(layer.origin, np.float64))
+    return graph.add("Cast", graph.add("Div", since, graph.constant(layer.unit, np.float64)), to=TensorProto.FLOAT)
 
 
 class _Translation:

@@ -129,6 +129,8 @@ def make_plan(model: SequenceModel, times: Tensor, threshold: float) -> Plan:
     first = linear_parts(model.head)[0]
     if isinstance(first, nn.Linear) and first.in_features != layer.hidden_size:
         raise ValueError(f"the head reads {first.in_features} numbers, but the layer has {layer.hidden_size} units")
+    if layer.unfitted:
+        layer.fit_times(times)
     tables = _tables(layer, times, threshold)
     layers: list[LayerPlan] = []
     for (depth, suffix), table in zip(layer.places(), tables, strict=True):

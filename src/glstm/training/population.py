@@ -156,9 +156,8 @@ class Population:
         at = 0
         for layer in gated_layers(model):
             size = sum(value.numel() for value in layer.gate_parameters())
-            unit = getattr(layer, "unit", 1.0)
-            if unit != 1:
-                gates[at : at + size] = rate / unit
+            if layer.unit != 1:
+                gates[at : at + size] = rate / layer.unit
             at += size
 
     def _move_curricula(self, epoch: int) -> None:
