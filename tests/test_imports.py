@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "analysis": {"gated", "layers", "times"},
     "training": {"", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
-    "runtime": {"", "analysis", "models", "ops", *LAYERS},
+    "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
     "bench": {"", "analysis", "models", "ops", "plots", "runtime", *LAYERS},

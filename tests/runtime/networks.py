@@ -14,7 +14,6 @@ KINDS = {
     "no bias": lambda: GLSTM(1, 9, bias=False, mu=(1, STEPS), sigma=4.0),
     "logistic": lambda: GLSTM(2, 9, mu=(1, STEPS), sigma=4.0, candidate="sigmoid"),
     "some never open": lambda: GLSTM(1, 16, mu=(-40, STEPS + 40), sigma=3.0),
-    "none ever open": lambda: GLSTM(1, 7, mu=900.0, sigma=2.0),
     "Phased LSTM": lambda: PLSTM(1, 13, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
     "stack of Phased LSTMs": lambda: PLSTM(2, 8, 3, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
     "clocks": lambda: GatedLSTM(1, 10, gate=Clockwork((1, 2, 4, 8, 16))),
