@@ -245,8 +245,8 @@ def test_what_cannot_be_deployed_is_named():
         deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), Doubled(4, 2)), STEPS)
 
     class Other(glstm.SequenceModel):
-        def forward(self, x, times=None):
-            return -super().forward(x, times)
+        def forward(self, x, times=None, lengths=None):
+            return -super().forward(x, times, lengths)
 
     with pytest.raises(ValueError, match="not Other"):
         deploy(Other(glstm.GLSTM(1, 4), torch.nn.Linear(4, 2)), STEPS)

@@ -63,9 +63,8 @@ def _inputs(model: SequenceModel, length: int, batch: int, draws: torch.Generato
 
 def _step_by_step(one_step: onnxruntime.InferenceSession, x: torch.Tensor) -> np.ndarray:
     """The graph's outputs (T, B, outputs) for x (T, B, D), with its states given back at every step."""
-    batch = {"batch": x.shape[1]}
     state = {
-        value.name: np.zeros([batch.get(axis, axis) for axis in value.shape], np.float32)
+        value.name: np.zeros([x.shape[1] if axis == "batch" else int(axis) for axis in value.shape], np.float32)
         for value in one_step.get_inputs()
         if value.name not in ("x", "t")
     }

@@ -16,7 +16,7 @@ from glstm.gated import GatedLSTM
 from glstm.models import SequenceModel
 from glstm.runtime.gate_graph import openness_of
 from glstm.runtime.head import linear_parts, outputs_of
-from glstm.runtime.raw import InputPlan, OutputUnit, input_plan, output_unit
+from glstm.runtime.raw import InputPlan, input_plan, output_unit
 
 with needed_by("exporting ONNX"):
     import onnx
@@ -56,7 +56,7 @@ def export_whole(model: SequenceModel) -> onnx.ModelProto:
     Of a model that reads every step, y has the layout of x.
     """
     layer, graph = model.layer, Graph()
-    given, _ = _ends(model)
+    given = input_plan(model)
     steps_first = not layer.batch_first
     x = "x" if steps_first else graph.add("Transpose", "x", perm=[1, 0, 2])
     shape = graph.add("Shape", x)
@@ -105,7 +105,7 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
     layer, graph = model.layer, Graph()
     if layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so there is no single step to export")
-    given, _ = _ends(model)
+    given = input_plan(model)
     x, states = "x", []
     extra: list[onnx.ValueInfoProto] = []
     if given is not None:
@@ -141,13 +141,10 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
     )
 
 
-def _ends(model: SequenceModel) -> tuple[InputPlan | None, OutputUnit]:
-    """Before and after layer and head; checked."""
-    return input_plan(model), output_unit(model, outputs_of(model))
-
-
 def _inputs(model: SequenceModel) -> int:
-    return model.layer.input_size if model.inputs is None else model.inputs.size
+    """Numbers in a sample."""
+    given = input_plan(model)
+    return model.layer.input_size if given is None else given.size
 
 
 def _standardized(graph: Graph, plan: InputPlan, x: str) -> tuple[str, str | None]:
@@ -252,9 +249,9 @@ def _head(graph: Graph, model: SequenceModel, value: str) -> str:
         value = graph.add("MatMul", value, graph.constant(_array(part.weight).T))
         if part.bias is not None:
             value = graph.add("Add", value, graph.constant(_array(part.bias)))
+    unit = output_unit(model, outputs_of(model))
     if model.outputs is None:
         return value
-    unit = output_unit(model, outputs_of(model))
     return graph.add("Add", graph.add("Mul", value, graph.constant(unit.scale)), graph.constant(unit.mean))
 
 

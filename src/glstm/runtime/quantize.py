@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.utils import skip_init
 
 from glstm.models import SequenceModel
 from glstm.runtime.plan import LayerPlan, Plan, constant_bytes
@@ -125,10 +124,10 @@ def _dequantized_head(plan: Plan, int8: Quantized, hidden: int) -> nn.Sequential
     for dense, own in zip(plan.head, int8.head, strict=True):
         outputs, inputs = dense.weight.shape
         columns = slice(None) if parts else plan.layers[-1].unit_numbers
-        linear = skip_init(nn.Linear, inputs if parts else hidden, outputs, device="cpu", dtype=torch.float32)
-        weight = np.zeros((outputs, linear.in_features), np.float32)
+        weight = np.zeros((outputs, inputs if parts else hidden), np.float32)
         weight[:, columns] = own.weight * own.scale[:, None]
-        linear.weight.copy_(torch.from_numpy(weight))
-        linear.bias.copy_(torch.from_numpy(dense.bias))
+        linear = nn.Linear(weight.shape[1], outputs, device="meta")  # draws nothing
+        linear.weight = nn.Parameter(torch.from_numpy(weight))
+        linear.bias = nn.Parameter(torch.from_numpy(dense.bias.copy()))
         parts += [linear, nn.ReLU()] if dense.relu else [linear]
     return nn.Sequential(*parts)

@@ -70,8 +70,8 @@ def _times(steps: Any) -> Tensor:
             raise ValueError(f"steps must be at least 1, not {count}")
         return count_up(count, torch.device("cpu"))
     try:
-        times = steps.detach().double().cpu().numpy() if _is_real(steps) else np.asarray(steps)
-    except (TypeError, ValueError):  # rows of different lengths, a tensor of truth values
+        times = np.asarray(_as_numpy(steps) if isinstance(steps, Tensor) else steps)
+    except (TypeError, ValueError):  # such as rows of different lengths
         times = np.asarray(None)
     if times.dtype.kind not in "iuf" or times.ndim == 0:
         raise ValueError(
@@ -89,8 +89,10 @@ def _times(steps: Any) -> Tensor:
     return as_times(torch.from_numpy(times), len(times), 1, False, torch.device("cpu"))
 
 
-def _is_real(steps: Any) -> bool:
-    return isinstance(steps, Tensor) and steps.dtype != torch.bool and not steps.is_complex()
+def _as_numpy(tensor: Tensor) -> np.ndarray:
+    """Of floats of any width, which numpy may not have."""
+    tensor = tensor.detach().cpu()
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
 
 
 def _what(value: Any) -> str:
@@ -103,7 +105,7 @@ def _steps_read(reads: Any, steps: int) -> tuple[int, ...]:
     if isinstance(reads, str) and reads == "every":
         return tuple(range(1, steps + 1))
     try:
-        chosen = tuple(sorted({index(step) for step in reads}))
+        chosen = tuple(sorted({index(step) for step in list[Any](reads)}))
     except TypeError:  # it is one number or a word, or holds such
         raise ValueError(f'reads must be "last", "every" or steps counted from 1, not {_what(reads)}') from None
     if not chosen or chosen[0] < 1 or chosen[-1] > steps:
