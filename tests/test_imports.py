@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "training": {"", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
     "predictions": {"data", "models"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
-    "runtime": {"", "analysis", "models", "ops", *LAYERS},
+    "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
     "bench": {"", "analysis", "models", "ops", "plots", "runtime", *LAYERS},

@@ -67,7 +67,7 @@ def test_real_timestamps():
     times = torch.tensor([0.5, 2.0, 2.1, 17.0, 33.3, 58.0, 300.0])
     x = sequences(model, steps=len(times))
     expected = thresholded(model, V_T, x, times)
-    for given in (times, times.tolist()):
+    for given in (times, times.tolist(), times.numpy(), tuple(times.double().numpy())):
         runtime = deploy(model, given, V_T)
         assert torch.allclose(runtime(x), expected, atol=1e-6)
         stream = runtime.stream()
@@ -195,9 +195,24 @@ def test_gradients_and_half_precision_do_not_matter():
         (lambda m: deploy(m.layer, STEPS), "deploy takes a SequenceModel"),
         (lambda m: deploy(m, 0), "steps must be at least 1, not 0"),
         (lambda m: deploy(m, [3.0, 2.0]), "one increasing row of numbers"),
+        (lambda m: deploy(m, np.array([3, 2], np.uint8)), "one increasing row of numbers"),
+        (lambda m: deploy(m, [1.0, float("nan")]), "one increasing row of numbers"),
+        (lambda m: deploy(m, [1.0, float("inf")]), "times must be finite"),
         (lambda m: deploy(m, []), "one increasing row of numbers"),
+        (lambda m: deploy(m, None), "steps must be a number of steps, such as 784, or their times, .* not None"),
+        (lambda m: deploy(m, "60"), "steps must be a number of steps, .* not '60'"),
+        (lambda m: deploy(m, True), "steps must be a number of steps, .* not True"),
+        (lambda m: deploy(m, 60.0), "steps must be a number of steps, .* not 60.0"),
+        (lambda m: deploy(m, ["1", "2"]), r"steps must be a number of steps, .* not \['1', '2'\]"),
+        (lambda m: deploy(m, [[1, 2], [3]]), r"steps must be a number of steps, .* not \[\[1, 2\], \[3\]\]"),
+        (lambda m: deploy(m, [False, True]), r"steps must be a number of steps, .* not \[False, True\]"),
+        (lambda m: deploy(m, torch.ones(50, dtype=torch.bool)), "steps must be a number of steps, .* not a Tensor"),
+        (lambda m: deploy(m, torch.ones(STEPS, 3)), r"the same for all samples, but these have shape \(60, 3\)"),
+        (lambda m: deploy(m, [[1, 2], [3, 4]]), r"the same for all samples, but these have shape \(2, 2\)"),
         (lambda m: deploy(m, STEPS, 1.0), "threshold must be a number, at least 0 and below 1, not 1.0"),
-        (lambda m: deploy(m, STEPS, reads="sometimes"), "reads must be"),
+        (lambda m: deploy(m, STEPS, reads="sometimes"), "reads must be .* not 'sometimes'"),
+        (lambda m: deploy(m, STEPS, reads=5), "reads must be .* not 5"),
+        (lambda m: deploy(m, STEPS, reads=[1.5]), r"reads must be .* not \[1.5\]"),
         (lambda m: deploy(m, STEPS, reads=[0, 3]), r"the head reads at steps from 1 to 60, not at \[0, 3\]"),
         (lambda m: deploy(m, STEPS)(torch.zeros(STEPS + 1, 2, 1)), "sequences of 1 to 60 steps, but x has 61"),
         (
@@ -230,14 +245,17 @@ def test_what_cannot_be_deployed_is_named():
         deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), Doubled(4, 2)), STEPS)
 
     class Other(glstm.SequenceModel):
-        def forward(self, x, times=None):
-            return -super().forward(x, times)
+        def forward(self, x, times=None, lengths=None):
+            return -super().forward(x, times, lengths)
 
     with pytest.raises(ValueError, match="not Other"):
         deploy(Other(glstm.GLSTM(1, 4), torch.nn.Linear(4, 2)), STEPS)
     for inputs in (3, 5):
         with pytest.raises(ValueError, match=f"the head reads {inputs} numbers, but the layer has 4 units"):
             deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Linear(inputs, 2)), STEPS)
+    uneven = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(7, 2))
+    with pytest.raises(ValueError, match="the head reads 7 numbers, but the linear layer before gives 8"):
+        deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), uneven), STEPS)
     with pytest.raises(ValueError, match=r"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM .* not a GRU"):
         deploy(glstm.SequenceModel(torch.nn.GRU(1, 4), torch.nn.Linear(4, 2)), STEPS)
     with pytest.raises(ValueError, match="threshold must be a number"):
@@ -245,6 +263,26 @@ def test_what_cannot_be_deployed_is_named():
     odd = glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()))
     with pytest.raises(ValueError, match=r"a head is a Linear, or .* not Linear, Tanh"):
         deploy(odd, STEPS)
+
+
+def test_a_network_in_which_nothing_opens_is_refused():
+    def network(*mus) -> glstm.SequenceModel:
+        layer = glstm.GLSTM(1, 7, len(mus), sigma=20.0)
+        with torch.no_grad():
+            for number, mu in enumerate(mus):
+                layer.get_parameter(f"mu_l{number}").fill_(mu)
+        return glstm.SequenceModel(layer, torch.nn.Linear(7, 2))
+
+    k = np.exp(-(((100.0 - STEPS) / 20.0) ** 2))
+    says = (
+        f"no unit opens above the threshold 0.05 at times 1 to 60, .* at most {k:.3g} there: choose a threshold below"
+    )
+    with pytest.raises(ValueError, match=says):
+        deploy(network(100.0), STEPS, 0.05)
+    assert deploy(network(100.0), STEPS, 0.99 * k).units == (7,)
+    assert deploy(network(100.0), [90.0, 100.0], 0.05).units == (7,)
+    with pytest.raises(ValueError, match=r"no unit of layer 2 opens .* at most 0 there: give times at which the gates"):
+        deploy(network(30.0, 9000.0), STEPS)
 
 
 def test_the_largest_threshold_that_costs_little():

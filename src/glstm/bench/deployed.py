@@ -15,10 +15,10 @@ from glstm.runtime import Runtime
 def times(model: SequenceModel, runtime: Runtime, x: Tensor, seconds: float, threads=(1, 2)) -> dict[str, float]:
     """The seconds that each takes for one sequence x (T, 1, D); ours first. ONNX Runtime only if it is installed."""
     layer = model.layer
-    lstm = nn.LSTM(layer.input_size, layer.hidden_size, layer.num_layers).eval()
+    lstm = nn.LSTM(runtime.plan.inputs, layer.hidden_size, layer.num_layers).eval()
     x = x.contiguous()
     stream = runtime.stream()
-    samples = [sample.tolist() if layer.input_size > 1 else float(sample) for sample in x[:, 0]]
+    samples = [sample.tolist() if runtime.plan.inputs > 1 else float(sample) for sample in x[:, 0]]
     place, steps = ctypes.c_void_p(x.data_ptr()), len(x)
 
     def whole(threads: int) -> Call:

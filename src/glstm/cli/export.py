@@ -50,7 +50,7 @@ def export_to_c(
         text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
         console.print(text, highlight=False)
     x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], task.steps)
-    files = export_c(plan, out, name, vectors_from(model, threshold, x), quantized)
+    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized)
     size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
     console.print(f"{size:,} bytes of constant data, {plan.state_bytes:,} bytes of state", highlight=False)
     for file in files:

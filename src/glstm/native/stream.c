@@ -1,4 +1,6 @@
 /* Streams on this machine: stream.h behind one pointer, the only argument of most calls from Python. */
+#define GLSTM_RAW
+#define GLSTM_POOL
 #include "stream.h"
 
 typedef struct {
@@ -7,21 +9,33 @@ typedef struct {
   const float *x; /* the sample to take */
   float *y;       /* what the head makes of the state */
   float *space;
+  float *standard; /* room for the sample as the first layer reads it */
 } Stream;
+
+static void take(const Stream *s, const float *x) {
+  if (*s->state.step >= s->model->steps) return;
+  if (s->model->mean) {
+    glstm_standardize(s->model, s->state, x, s->standard);
+    x = s->standard;
+  }
+  glstm_step(s->model, s->state, x);
+}
 
 void glstm_stream_reset(const Stream *s) { glstm_reset(s->model, s->state); }
 
-void glstm_stream_step(const Stream *s) { glstm_step(s->model, s->state, s->x); }
+void glstm_stream_step(const Stream *s) { take(s, s->x); }
 
-void glstm_stream_output(const Stream *s) { glstm_output(s->model, s->state.number, s->y, s->space); }
+void glstm_stream_output(const Stream *s) {
+  glstm_output(s->model, *s->state.step, s->state.number, s->y, s->space);
+}
 
 void glstm_stream_step_output(const Stream *s) {
-  glstm_step(s->model, s->state, s->x);
-  glstm_output(s->model, s->state.number, s->y, s->space);
+  take(s, s->x);
+  glstm_stream_output(s);
 }
 
 /* Several samples, one after the other. */
 void glstm_stream_run(const Stream *s, const float *x, uint32_t steps) {
-  uint32_t n, inputs = s->model->layer[0].inputs;
-  for (n = 0; n < steps; n++) glstm_step(s->model, s->state, x + (size_t)n * inputs);
+  uint32_t n;
+  for (n = 0; n < steps; n++) take(s, x + (size_t)n * s->model->raw);
 }

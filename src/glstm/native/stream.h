@@ -9,7 +9,10 @@
    With d_u = h_u - r_u, where r_u is the part of h_u that the other units' sums contain already, at a step an open unit
    j reads
        sums_j + sum over open u of w_ju d_u
-   and everything else that the unit has read stays in sums_j. Where a span begins, r_u becomes h_u. */
+   and everything else that the unit has read stays in sums_j. Where a span begins, r_u becomes h_u.
+
+   What only some networks do is compiled only where it is asked for: GLSTM_RAW, samples are standardised first;
+   GLSTM_POOL, the head reads a mean or maximum over the steps. */
 #ifndef GLSTM_STREAM_H
 #define GLSTM_STREAM_H
 
@@ -41,6 +44,9 @@ typedef struct {
   const glstm_weight *w_x, *w_h;        /* (units, inputs, 4) and (columns, 4); gates in the order i f g o */
   const float *scale_x, *scale_h;       /* (units, 4), of int8 weights */
   const float *bias;                    /* (units, 4) */
+#ifdef GLSTM_POOL
+  uint32_t pool; /* one of GLSTM_NOW, _MEAN and _MAX: what the head reads of the last layer; not pooled in others */
+#endif
 } glstm_layer;
 
 typedef struct {
@@ -54,16 +60,47 @@ typedef struct {
   uint32_t steps, layers, dense, widest; /* widest: outputs of the widest dense layer */
   const glstm_layer *layer;
   const glstm_dense *head;
+#ifdef GLSTM_RAW
+  uint32_t raw, missing;     /* numbers in a sample; what NaN in it becomes: one of GLSTM_PASS, _CARRY and _MASK */
+  const float *mean, *scale; /* (raw); NULL: a sample is read as it is */
+#endif
 } glstm_model;
 
-/* All data that changes. A layer's numbers are h, c (units each), sums (units, 4), r and d (most_open each). */
+enum { GLSTM_PASS, GLSTM_CARRY, GLSTM_MASK };
+enum { GLSTM_NOW, GLSTM_MEAN, GLSTM_MAX };
+
+/* All data that changes. A layer's numbers are h, c (units each), sums (units, 4), r and d (most_open each), and if h is
+   pooled, what is (units). Before the layers' come the last values of the inputs, if missing ones are carried. */
 typedef struct {
   uint32_t *step;
   glstm_place *place; /* one per layer */
-  float *number;      /* of all layers */
+  float *number;      /* of the whole network */
 } glstm_state;
 
-static inline uint32_t glstm_numbers(const glstm_layer *l) { return 6 * l->units + 2 * l->most_open; }
+static inline uint32_t glstm_own_numbers(const glstm_layer *l) { return 6 * l->units + 2 * l->most_open; }
+
+static inline uint32_t glstm_pooling(const glstm_layer *l) {
+#ifdef GLSTM_POOL
+  return l->pool;
+#else
+  (void)l;
+  return GLSTM_NOW;
+#endif
+}
+
+static inline uint32_t glstm_numbers(const glstm_layer *l) {
+  return glstm_own_numbers(l) + (glstm_pooling(l) == GLSTM_NOW ? 0 : l->units);
+}
+
+/* How many numbers of the state come before those of the layers. */
+static inline uint32_t glstm_carried(const glstm_model *m) {
+#ifdef GLSTM_RAW
+  return m->missing == GLSTM_PASS ? 0 : m->raw;
+#else
+  (void)m;
+  return 0;
+#endif
+}
 
 /* e^x = power (1 + rest), for |x| <= 87: x = n ln 2 + r, power = 2^n, and rest by a polynomial in r. */
 static inline float glstm_exp_rest(float x, float *power) {
@@ -179,6 +216,20 @@ static inline void glstm_update(const glstm_layer *l, const float *sum, float k,
   GLSTM_COUNT(29 + 7); /* as the paper counts a cell, and two mixes of the old and the new state */
 }
 
+#ifdef GLSTM_POOL
+/* The maximum of h over the steps; or, for its mean over n steps, the sum w over all changes of h of (change) * (steps
+   before it): the mean is h - w / n. Both change only where a unit is open, and begin as 0. */
+static inline void glstm_pool(uint32_t how, uint32_t step, float before, float h, float *pooled) {
+  if (how == GLSTM_MEAN) *pooled += (float)step * (h - before);
+  else if (how == GLSTM_MAX && (step == 0 || h > *pooled || h != h)) *pooled = h;
+}
+#define GLSTM_REMEMBER(h) float glstm_before = (h)
+#define GLSTM_POOL_UNIT(l, step, h, pooled) glstm_pool((l)->pool, step, glstm_before, h, pooled)
+#else
+#define GLSTM_REMEMBER(h) ((void)0)
+#define GLSTM_POOL_UNIT(l, step, h, pooled) ((void)0)
+#endif
+
 static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_place *at, float *number, const float *x) {
   float *h = number, *c = h + l->units, *sums = c + l->units, *r = sums + 4 * (size_t)l->units, *d = r + l->most_open;
   int begins = at->spans < l->spans && l->start[at->spans] == step;
@@ -194,25 +245,44 @@ static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_p
   for (q = 0; q < open; q++) {
     uint32_t j = units[q];
     float sum[4];
+    GLSTM_REMEMBER(h[j]);
     memcpy(sum, sums + 4 * (size_t)j, sizeof sum);
     if (!begins) glstm_read_open(l, j, units, open, d, sum);
     glstm_read_sample(l, j, x, sum);
     glstm_update(l, sum, l->k ? l->k[at->k_at + q] : 1.0f, h + j, c + j);
+    GLSTM_POOL_UNIT(l, step, h[j], d + l->most_open + j);
   }
   at->k_at += open;
 }
 
 static inline void glstm_reset(const glstm_model *m, glstm_state s) {
-  uint32_t n, numbers = 0;
+  uint32_t n, numbers = glstm_carried(m);
   for (n = 0; n < m->layers; n++) numbers += glstm_numbers(m->layer + n);
   *s.step = 0;
   memset(s.place, 0, m->layers * sizeof *s.place);
   memset(s.number, 0, numbers * sizeof *s.number);
 }
 
+#ifdef GLSTM_RAW
+/* A sample of raw numbers as the first layer reads it: (x - mean) / scale, and in `into` room for that layer's inputs.
+   Instead of a missing value, the channel's last one, 0 if there is none yet. Not for samples past the last step. */
+static inline void glstm_standardize(const glstm_model *m, glstm_state s, const float *x, float *into) {
+  uint32_t n;
+  for (n = 0; n < m->raw; n++) {
+    float standard = (x[n] - m->mean[n]) / m->scale[n];
+    if (m->missing != GLSTM_PASS) {
+      if (x[n] == x[n]) s.number[n] = standard; /* not NaN */
+      standard = s.number[n];
+    }
+    if (m->missing == GLSTM_MASK) into[m->raw + n] = x[n] == x[n] ? 1.0f : 0.0f;
+    into[n] = standard;
+  }
+}
+#endif
+
 /* Takes the next sample. After the last step of the schedule it is ignored, and the state does not change. */
 static inline void glstm_step(const glstm_model *m, glstm_state s, const float *x) {
-  float *number = s.number;
+  float *number = s.number + glstm_carried(m);
   uint32_t n;
   if (*s.step >= m->steps) return;
   for (n = 0; n < m->layers; n++) {
@@ -223,12 +293,22 @@ static inline void glstm_step(const glstm_model *m, glstm_state s, const float *
   ++*s.step;
 }
 
-/* The head's output for the state; `space` has 2 x widest numbers. */
-static inline void glstm_output(const glstm_model *m, const float *number, float *y, float *space) {
-  const float *from;
-  uint32_t n, o, i;
+/* What the head reads after `step` steps: h of the last layer, or its pooled numbers, put into `into` if need be. */
+static inline const float *glstm_read(const glstm_model *m, uint32_t step, const float *number, float *into) {
+  const glstm_layer *top = m->layer + m->layers - 1;
+  uint32_t n;
+  number += glstm_carried(m);
   for (n = 0; n + 1 < m->layers; n++) number += glstm_numbers(m->layer + n);
-  from = number;
+  if (glstm_pooling(top) == GLSTM_MAX) return number + glstm_own_numbers(top);
+  if (glstm_pooling(top) == GLSTM_NOW || step == 0) return number;
+  for (n = 0; n < top->units; n++) into[n] = number[n] - number[glstm_own_numbers(top) + n] / (float)step;
+  return into;
+}
+
+/* The head's output after `step` steps. `space`: 2 x widest numbers, and for a mean one per unit of the last layer. */
+static inline void glstm_output(const glstm_model *m, uint32_t step, const float *number, float *y, float *space) {
+  const float *from = glstm_read(m, step, number, space + 2 * (size_t)m->widest);
+  uint32_t n, o, i;
   for (n = 0; n < m->dense; n++) {
     const glstm_dense *d = m->head + n;
     float *into = n + 1 == m->dense ? y : space + (n % 2) * (size_t)m->widest;

@@ -1,15 +1,13 @@
 """A deployed network as one .h and one .c: portable C99, no library, no allocation, no global state.
 
-The code is `native/stream.h`, unchanged. This module writes the data, the few functions around it, a `main` that
-reads samples from standard input, and a self-test with vectors from PyTorch.
+The code is `native/stream.h`, unchanged. This module writes the data and the few functions around it, and
+`c_programs.py` a `main` that reads samples from standard input, and a self-test with vectors from PyTorch.
 """
 
 import copy
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 
 import numpy as np
 import torch
@@ -17,55 +15,72 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.models import SequenceModel
-from glstm.runtime.plan import DensePlan, LayerPlan, Plan
+from glstm.runtime.c_programs import Vectors, main_program, self_test
+from glstm.runtime.c_text import c_array, c_string
+from glstm.runtime.head import DensePlan
+from glstm.runtime.plan import LayerPlan, Plan
 from glstm.runtime.quantize import Quantized
 from glstm.storage import write_together
+from glstm.times import count_up
 
 NATIVE = Path(__file__).parents[1] / "native"
 
+TAKEN = ("glstm", "math", "stdint", "stdio", "string")  # names that the files use themselves, or include
 
-TOLERANCE = 1e-5  # of the largest output
-TAKEN = ("glstm", "stdint", "stdio", "string")  # names that the files use themselves, or include
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """For the self-test: sequences (N, T, inputs) and PyTorch's outputs for them (N, outputs)."""
-
-    x: np.ndarray
-    y: np.ndarray
-
-    @property
-    def tolerance(self) -> float:
-        return TOLERANCE * max(1.0, float(np.abs(self.y).max(initial=0.0)))
+MISSING = {"refuse": "GLSTM_PASS", "carry": "GLSTM_CARRY", "mask": "GLSTM_MASK"}
+POOLS = {None: "GLSTM_NOW", "mean": "GLSTM_MEAN", "max": "GLSTM_MAX"}
 
 
 @torch.no_grad()
-def vectors_from(model: SequenceModel, threshold: float, x: Tensor) -> Vectors:
-    """x (T, N, inputs), and the model's outputs in plain PyTorch, by the equations, without our engine."""
+def vectors_from(
+    model: SequenceModel, threshold: float, x: Tensor, times: Tensor | np.ndarray | Sequence[float] | None = None
+) -> Vectors:
+    """x (T, N, inputs), and the model's outputs in plain PyTorch, by the equations, without our engine.
+
+    `times` (T,) are those of the steps, `plan.times` of a plan; None: 1, 2, ...
+    """
     model = copy.deepcopy(model).double().cpu().eval()
     model.layer.threshold, model.layer.backend = threshold, "reference"
-    given = x.double().cpu()
-    y = model(given.transpose(0, 1) if model.layer.batch_first else given)
-    return Vectors(x.cpu().transpose(0, 1).float().numpy(), y.float().numpy())
+    x = x.cpu().float()  # as C takes it
+    at = None if times is None else torch.as_tensor(times, dtype=torch.float64, device="cpu")
+    given = x.double()
+    y = model(given.transpose(0, 1) if model.layer.batch_first else given, at)
+    if y.dim() == 3 and not model.layer.batch_first:
+        y = y.transpose(0, 1)
+    at = count_up(len(x), x.device) if at is None else at
+    return Vectors(x.transpose(0, 1).numpy(), y.float().numpy(), at.double().numpy())
 
 
-def export_c(plan: Plan, folder: Path, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
+def export_c(plan: Plan, folder: Path | str, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
     if name in TAKEN:
         raise UserError(f"{name} is a name that the exported files use themselves: choose another, such as digits")
+    _check(plan, vectors)
+    folder = Path(folder)
     texts = {f"{name}.h": _header(plan, name, int8), f"{name}.c": _source(plan, name, vectors, int8)}
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
+
+
+def _check(plan: Plan, vectors: Vectors) -> None:
+    """A self-test that cannot pass is not written."""
+    expected = (len(vectors.x), plan.steps, plan.inputs)
+    if vectors.x.shape != expected:
+        raise UserError(f"the self-test's sequences must have shape {expected}, but have {vectors.x.shape}")
+    if not np.array_equal(vectors.times, plan.times):
+        raise UserError(
+            "the self-test's outputs are for other times than the plan's: make them with vectors_from(model, "
+            "threshold, x, plan.times)"
+        )
 
 
 def _header(plan: Plan, name: str, int8: Quantized | None) -> str:
     upper, kind = name.upper(), "int8" if int8 else "float32"
     units = ", ".join(str(layer.units) for layer in plan.layers)
     return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for sequences of {plan.steps} steps.
-   Written by glstm. Needs no library, allocates nothing, has no state except the caller's. */
+   Written by glstm. Needs no library, allocates nothing, has no state except the caller's.{_about_inputs(plan)} */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -83,7 +98,7 @@ enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OU
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
-  float number[{max(1, sum(layer.numbers for layer in plan.layers))}];
+  float number[{plan.numbers}];
 }} {name}_state;
 
 void {name}_reset({name}_state *state);
@@ -94,7 +109,7 @@ int {name}_step({name}_state *state, const float *x);
 
 /* The network's output for the samples taken so far: {upper}_OUTPUTS numbers. */
 void {name}_output(const {name}_state *state, float *y);
-
+{_declared_classes(plan, name)}
 #ifdef __cplusplus
 }}
 #endif
@@ -103,23 +118,50 @@ void {name}_output(const {name}_state *state, float *y);
 """
 
 
+def _about_inputs(plan: Plan) -> str:
+    if plan.standard is None:
+        return ""
+    carries = "\n   NAN is a missing value: the input's last one takes its place, or its mean if there is none yet"
+    masks = ";\n   the network also reads which ones are missing"
+    missing = {"refuse": "", "carry": f"{carries}.", "mask": f"{carries}{masks}."}[plan.missing]
+    fast = "\n   So do not compile it with -ffast-math, which takes every number for one." if missing else ""
+    return f"\n   Inputs are raw numbers, in the unit of the training data: they are standardised here.{missing}{fast}"
+
+
+def _declared_classes(plan: Plan, name: str) -> str:
+    if plan.classes is None:
+        return ""
+    return f"""
+/* The names of the outputs: UTF-8. */
+extern const char *const {name}_classes[{name.upper()}_OUTPUTS];
+"""
+
+
 def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> str:
-    layers = [_layer(name, number, layer, int8) for number, layer in enumerate(plan.layers)]
+    pooled = plan.pool is not None
+    layers = [_layer(name, number, layer, int8, pooled) for number, layer in enumerate(plan.layers)]
     head = [_dense(name, number, dense, int8) for number, dense in enumerate(plan.head)]
-    widest = max(dense.outputs for dense in plan.head)
+    numbers = [plan.steps, len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
+    if plan.standard:
+        numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
     parts = [
         _opening(name),
         "#define GLSTM_INT8\n" if int8 else "",
+        "#define GLSTM_RAW\n" if plan.standard else "",
+        "#define GLSTM_POOL\n" if pooled else "",
         (NATIVE / "stream.h").read_text().replace('#include "place.h"\n\n', ""),
         *(data for data, _ in layers),
         *(data for data, _ in head),
         f"static const glstm_layer {name}_layers[] = {{{', '.join(row for _, row in layers)}}};",
         f"static const glstm_dense {name}_head[] = {{{', '.join(row for _, row in head)}}};",
-        f"static const glstm_model {name}_model = {{{plan.steps}, {len(layers)}, {len(head)}, {widest}, {name}_layers, "
-        f"{name}_head}};\n",
-        _functions(name, widest),
-        _main(name),
-        _self_test(name, vectors, "PyTorch with the same int8 weights" if int8 else "PyTorch"),
+        f"{c_array(f'{name}_mean', plan.standard.mean)}\n{c_array(f'{name}_scale', plan.standard.scale)}"
+        if plan.standard
+        else "",
+        f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n",
+        _classes(plan, name),
+        _functions(plan, name),
+        main_program(plan, name),
+        self_test(plan, name, vectors, "PyTorch with the same int8 weights" if int8 else "PyTorch"),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -132,8 +174,8 @@ def _opening(name: str) -> str:
 """
 
 
-def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None) -> tuple[str, str]:
-    """Its arrays, and the row that points to them."""
+def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pooled: bool) -> tuple[str, str]:
+    """Its arrays, and the row that points to them. `pooled`: something in the network is."""
     weights = int8.layers[number] if int8 else None
     arrays = {
         "start": plan.start,
@@ -148,7 +190,7 @@ def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None) -> t
         "bias": plan.bias,
     }
     numbers = [plan.inputs, plan.units, plan.most_open, plan.spans, int(plan.logistic)]
-    return _arrays(f"{name}_layer{number}", arrays, numbers)
+    return _arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
 
 
 def _dense(name: str, number: int, plan: DensePlan, int8: Quantized | None) -> tuple[str, str]:
@@ -159,33 +201,29 @@ def _dense(name: str, number: int, plan: DensePlan, int8: Quantized | None) -> t
         "scale": weights.scale if weights else None,
         "bias": plan.bias,
     }
-    return _arrays(f"{name}_head{number}", arrays, [inputs, outputs, int(plan.relu)])
+    return _arrays(f"{name}_head{number}", arrays, [inputs, outputs, int(plan.relu)], [])
 
 
-def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], numbers: list[int]) -> tuple[str, str]:
-    data = "\n".join(_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
+def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], first: list[int], last: list[str]) -> tuple[str, str]:
+    data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
     places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
-    return data, "{" + ", ".join([*map(str, numbers), *places]) + "}"
+    return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"
 
 
-def _array(name: str, array: np.ndarray) -> str:
-    values = array.flatten().tolist() or [0] * 4  # C has no empty arrays; and a column has four numbers
-    kind = {"u": f"uint{8 * array.itemsize}_t", "i": "int8_t", "f": "float"}[array.dtype.kind]
-    words = map(_float, values) if array.dtype.kind == "f" else map(str, values)
-    return f"static const {kind} {name}[] = {{\n{_lines(words)}\n}};"
+def _classes(plan: Plan, name: str) -> str:
+    if plan.classes is None:
+        return ""
+    names = ",\n".join(f"  {c_string(one)}" for one in plan.classes)
+    return f"const char *const {name}_classes[{name.upper()}_OUTPUTS] = {{\n{names}\n}};\n"
 
 
-def _lines(words: Iterable[str]) -> str:
-    return "\n".join(wrap(", ".join(words), 120, initial_indent="  ", subsequent_indent="  "))
-
-
-def _float(value: float) -> str:
-    """The shortest decimal that is the same float32."""
-    text = np.format_float_scientific(np.float32(value), trim="0", unique=True)
-    return f"{text}f"
-
-
-def _functions(name: str, widest: int) -> str:
+def _functions(plan: Plan, name: str) -> str:
+    step = f"glstm_step(&{name}_model, {name}_view(state), x);"
+    if plan.standard:
+        step = f"""float standard[{plan.layers[0].inputs}];
+  if (state->step >= {name}_model.steps) return 0;
+  glstm_standardize(&{name}_model, {name}_view(state), x, standard);
+  glstm_step(&{name}_model, {name}_view(state), standard);"""
     return f"""static glstm_state {name}_view({name}_state *state) {{
   glstm_state view;
   view.step = &state->step, view.place = state->place, view.number = state->number;
@@ -195,85 +233,12 @@ def _functions(name: str, widest: int) -> str:
 void {name}_reset({name}_state *state) {{ glstm_reset(&{name}_model, {name}_view(state)); }}
 
 int {name}_step({name}_state *state, const float *x) {{
-  glstm_step(&{name}_model, {name}_view(state), x);
+  {step}
   return state->step < {name}_model.steps;
 }}
 
 void {name}_output(const {name}_state *state, float *y) {{
-  float space[{2 * widest}];
-  glstm_output(&{name}_model, state->number, y, space);
+  float space[{plan.space}];
+  glstm_output(&{name}_model, state->step, state->number, y, space);
 }}
-"""
-
-
-def _main(name: str) -> str:
-    upper = name.upper()
-    return f"""#ifdef {upper}_MAIN
-#include <stdio.h>
-
-/* Numbers from standard input; after each whole sequence, and at the end of the input, a line of outputs. */
-static void {name}_say(const {name}_state *state) {{
-  float y[{upper}_OUTPUTS];
-  int n;
-  {name}_output(state, y);
-  for (n = 0; n < {upper}_OUTPUTS; n++) printf("%.9g%c", (double)y[n], n + 1 < {upper}_OUTPUTS ? ' ' : '\\n');
-}}
-
-int main(void) {{
-  {name}_state state;
-  float x[{upper}_INPUTS];
-  int read = 0, got;
-  {name}_reset(&state);
-  while ((got = scanf("%f", x + read)) == 1) {{
-    if (++read < {upper}_INPUTS) continue;
-    read = 0;
-    if (!{name}_step(&state, x)) {name}_say(&state), {name}_reset(&state);
-  }}
-  if (got == 0 || read) {{
-    fprintf(stderr, got == 0 ? "{name}: the input holds something that is no number\\n"
-                             : "{name}: the input ends within a sample of %d numbers\\n", {upper}_INPUTS);
-    return 1;
-  }}
-  if (state.step) {{
-    fprintf(stderr, "{name}: the last sequence has only %d of %d samples\\n", (int)state.step, {upper}_STEPS);
-    {name}_say(&state);
-  }}
-  return 0;
-}}
-#endif
-"""
-
-
-def _self_test(name: str, vectors: Vectors, whom: str) -> str:
-    upper, count = name.upper(), len(vectors.x)
-    return f"""#ifdef {upper}_TEST
-#include <stdio.h>
-
-{_array(f"{name}_test_x", vectors.x.astype(np.float32))}
-{_array(f"{name}_test_y", vectors.y.astype(np.float32))}
-
-/* Compares with PyTorch's outputs for {count} sequences; differences up to {vectors.tolerance:g} are allowed. */
-int main(void) {{
-  {name}_state state;
-  const float *x = {name}_test_x;
-  float y[{upper}_OUTPUTS], worst = 0;
-  int sequence, n;
-  for (sequence = 0; sequence < {count}; sequence++) {{
-    {name}_reset(&state);
-    for (n = 0; n < {upper}_STEPS; n++) {name}_step(&state, x), x += {upper}_INPUTS;
-    {name}_output(&state, y);
-    for (n = 0; n < {upper}_OUTPUTS; n++) {{
-      float expected = {name}_test_y[sequence * {upper}_OUTPUTS + n], error = y[n] - expected;
-      error = error < 0 ? -error : error;
-      if (!(error <= {_float(vectors.tolerance)})) {{ /* also if it is not a number */
-        printf("{name}: output %d of sequence %d is %g, not %g\\n", n, sequence, (double)y[n], (double)expected);
-        return 1;
-      }}
-      if (error > worst) worst = error;
-    }}
-  }}
-  printf("{name}: largest difference from {whom} %g\\n", (double)worst);
-  return 0;
-}}
-#endif
 """

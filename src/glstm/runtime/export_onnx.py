@@ -4,6 +4,7 @@ The recurrence is a Scan, whose length is that of its input; a traced Python loo
 computed in the graph from the time of each step, so a model contains the gates, not a table of k.
 """
 
+import json
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from glstm.extras import needed_by
 from glstm.gated import GatedLSTM
 from glstm.models import SequenceModel
 from glstm.runtime.gate_graph import openness_of
-from glstm.runtime.plan import linear_parts
+from glstm.runtime.head import linear_parts, outputs_of
+from glstm.runtime.raw import InputPlan, input_plan, output_unit
 
 with needed_by("exporting ONNX"):
     import onnx
@@ -49,8 +51,12 @@ class Graph:
 
 
 def export_whole(model: SequenceModel) -> onnx.ModelProto:
-    """x (T, B, D) -> y (B, outputs), as the model's forward; with batch_first, x is (B, T, D)."""
+    """x (T, B, D) -> y (B, outputs), as the model's forward; with batch_first, x is (B, T, D).
+
+    Of a model that reads every step, y has the layout of x.
+    """
     layer, graph = model.layer, Graph()
+    given = input_plan(model)
     steps_first = not layer.batch_first
     x = "x" if steps_first else graph.add("Transpose", "x", perm=[1, 0, 2])
     shape = graph.add("Shape", x)
@@ -58,34 +64,57 @@ def export_whole(model: SequenceModel) -> onnx.ModelProto:
     one = graph.constant(1, np.int64)
     times = graph.add("Range", one, graph.add("Add", steps, one), one)
     times = graph.add("Unsqueeze", graph.add("Cast", times, to=TensorProto.FLOAT), graph.constant([1], np.int64))
-    hidden = graph.constant([layer.hidden_size], np.int64)
     flat_batch = graph.add("Reshape", batch, graph.constant([1], np.int64))
-    zeros = graph.add("ConstantOfShape", graph.add("Concat", flat_batch, hidden, axis=0), value=_zero())
+    if given is not None:
+        standard, observed = _standardized(graph, given, x)
+        if observed is not None:
+            standard = _carry_scan(graph, given.size, standard, observed, _zeros(graph, flat_batch, given.size))
+        x = _with_mask(graph, given, standard, observed)
+    zeros = _zeros(graph, flat_batch, layer.hidden_size)
     finals: list[str] = []
     for depth in range(layer.num_layers):
         directions = [suffix for level, suffix in layer.places() if level == depth]
         runs = [_scan(graph, layer, suffix, x, times, zeros) for suffix in directions]
         finals = [h_n for h_n, _ in runs]
         x = _side_by_side(graph, [h for _, h in runs])
-    graph.named(_head(graph, model, _side_by_side(graph, finals)), "y")
+    match model.reads:
+        case "every":
+            read = x if steps_first else graph.add("Transpose", x, perm=[1, 0, 2])
+        case "mean" | "max":
+            over = "ReduceMean" if model.reads == "mean" else "ReduceMax"
+            read = graph.add(over, x, graph.constant([0], np.int64), keepdims=0)
+        case _:
+            read = _side_by_side(graph, finals)
+    graph.named(_head(graph, model, read), "y")
     layout = ["steps", "batch"] if steps_first else ["batch", "steps"]
     return _model(
+        model,
         graph,
-        [_value("x", [*layout, layer.input_size])],
-        [_value("y", ["batch", _outputs(model)])],
+        [_value("x", [*layout, _inputs(model)])],
+        [_value("y", [*(layout if model.reads == "every" else ["batch"]), outputs_of(model)])],
         "A gated LSTM on whole sequences.",
     )
 
 
 def export_step(model: SequenceModel) -> onnx.ModelProto:
-    """x (B, D), t (1), h and c (layers, B, H) -> y (B, outputs), and h and c after the step.
+    """x (B, D), t (1), h and c (layers, B, H) -> y (B, outputs), and h and c after the step, as h_next and c_next.
 
-    t is the time of the step, 1 for the first; h and c are zeros before it.
+    t is the time of the step, 1 for the first; all other state is zeros before it. If missing values are carried there
+    is more state, `last` (B, D); if the head reads a mean or maximum, `pool` (B, H), of the `n` (1) steps so far.
     """
     layer, graph = model.layer, Graph()
     if layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so there is no single step to export")
+    given = input_plan(model)
     x, states = "x", []
+    extra: list[onnx.ValueInfoProto] = []
+    if given is not None:
+        x, observed = _standardized(graph, given, x)
+        if observed is not None:
+            x = graph.add("Where", observed, x, "last")
+            graph.named(x, "last_next")
+            extra.append(_value("last", ["batch", given.size]))
+        x = _with_mask(graph, given, x, observed)
     times = graph.add("Reshape", "t", graph.constant([1, 1], np.int64))
     for depth, suffix in layer.places():
         index = graph.constant(depth, np.int64)
@@ -97,14 +126,70 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
     for place, name in enumerate(("h_next", "c_next")):
         rows = [graph.add("Unsqueeze", state[place], front) for state in states]
         graph.named(graph.add("Concat", *rows, axis=0), name)
+    if model.reads in ("mean", "max"):
+        x = _pool_step(graph, model.reads, x)
+        extra += [_value("pool", ["batch", layer.hidden_size]), _value("n", [1])]
     graph.named(_head(graph, model, x), "y")
     state = [layer.num_layers, "batch", layer.hidden_size]
+    state = [_value("h", state), _value("c", state), *extra]
     return _model(
+        model,
         graph,
-        [_value("x", ["batch", layer.input_size]), _value("t", [1]), _value("h", state), _value("c", state)],
-        [_value("y", ["batch", _outputs(model)]), _value("h_next", state), _value("c_next", state)],
-        "One step of a gated LSTM: give h_next and c_next back as h and c.",
+        [_value("x", ["batch", _inputs(model)]), _value("t", [1]), *state],
+        [_value("y", ["batch", outputs_of(model)]), *map(_next, state)],
+        "One step of a gated LSTM: give h_next back as h, and so every state. All are zeros at first.",
     )
+
+
+def _inputs(model: SequenceModel) -> int:
+    """Numbers in a sample."""
+    given = input_plan(model)
+    return model.layer.input_size if given is None else given.size
+
+
+def _standardized(graph: Graph, plan: InputPlan, x: str) -> tuple[str, str | None]:
+    """(x - mean) / scale; where missing values are carried, with 0 in their place, and which ones are not missing."""
+    centred = graph.add("Sub", x, graph.constant(plan.mean))
+    standard = graph.add("Div", centred, graph.constant(plan.scale))
+    if plan.missing == "refuse":
+        return standard, None
+    observed = graph.add("Not", graph.add("IsNaN", x))
+    return graph.add("Where", observed, standard, graph.constant(0.0)), observed
+
+
+def _carry_scan(graph: Graph, size: int, standard: str, observed: str, zeros: str) -> str:
+    """Every missing value replaced by the last one before it."""
+    body = Graph("carry_", graph)
+    names = [body.prefix + name for name in ("last", "value", "seen", "last_next", "filled")]
+    filled = body.add("Where", names[2], names[1], names[0])
+    for name in names[3:]:
+        body.named(filled, name)
+    values = {name: _value(name, ["batch", size]) for name in names}
+    values[names[2]] = helper.make_tensor_value_info(names[2], TensorProto.BOOL, ["batch", size])
+    inputs, outputs = ([values[name] for name in some] for some in (names[:3], names[3:]))
+    subgraph = helper.make_graph(body.nodes, "carry", inputs, outputs)
+    _, all_steps = graph.add("Scan", zeros, standard, observed, outputs=2, body=subgraph, num_scan_inputs=2)
+    return all_steps
+
+
+def _with_mask(graph: Graph, plan: InputPlan, x: str, observed: str | None) -> str:
+    if plan.missing != "mask" or observed is None:
+        return x
+    return graph.add("Concat", x, graph.add("Cast", observed, to=TensorProto.FLOAT), axis=-1)
+
+
+def _pool_step(graph: Graph, how: str, h: str) -> str:
+    """What the head reads: the mean or maximum of h at this step and of `pool`, that of the `n` steps before."""
+    count = graph.add("Add", "n", graph.constant([1.0]))
+    graph.named(count, "n_next")
+    if how == "mean":
+        total = graph.add("Add", "pool", h)
+        graph.named(total, "pool_next")
+        return graph.add("Div", total, count)
+    is_first = graph.add("Equal", "n", graph.constant([0.0]))
+    largest = graph.add("Where", is_first, h, graph.add("Max", "pool", h))
+    graph.named(largest, "pool_next")
+    return largest
 
 
 def _scan(graph: Graph, layer: GatedLSTM, suffix: str, x: str, times: str, zeros: str) -> tuple[str, str]:
@@ -157,18 +242,23 @@ def _mix(graph: Graph, k: str, new: str, old: str) -> str:
 
 
 def _head(graph: Graph, model: SequenceModel, value: str) -> str:
-    for part in linear_parts(model.head):
+    for part in linear_parts(model):
         if isinstance(part, nn.ReLU):
             value = graph.add("Relu", value)
             continue
         value = graph.add("MatMul", value, graph.constant(_array(part.weight).T))
         if part.bias is not None:
             value = graph.add("Add", value, graph.constant(_array(part.bias)))
-    return value
+    unit = output_unit(model, outputs_of(model))
+    if model.outputs is None:
+        return value
+    return graph.add("Add", graph.add("Mul", value, graph.constant(unit.scale)), graph.constant(unit.mean))
 
 
-def _outputs(model: SequenceModel) -> int:
-    return [part.out_features for part in linear_parts(model.head) if isinstance(part, nn.Linear)][-1]
+def _zeros(graph: Graph, batch: str, width: int) -> str:
+    """(B, width)"""
+    shape = graph.add("Concat", batch, graph.constant([width], np.int64), axis=0)
+    return graph.add("ConstantOfShape", shape, value=_zero())
 
 
 def _side_by_side(graph: Graph, values: list[str]) -> str:
@@ -187,10 +277,31 @@ def _value(name: str, shape: list[int | str] | None) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def _model(graph: Graph, inputs, outputs, what: str) -> onnx.ModelProto:
+def _next(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    """The same state after the step."""
+    after = onnx.ValueInfoProto()
+    after.CopyFrom(value)
+    after.name = f"{value.name}_next"
+    return after
+
+
+def _about(model: SequenceModel) -> dict[str, str]:
+    """What a program that loads the file may want to know of the network, as JSON."""
+    given = input_plan(model)
+    inputs = {"size": _inputs(model), "standardized": "outside" if given is None else "inside"}
+    if given is not None:
+        inputs |= {"mean": given.mean.tolist(), "scale": given.scale.tolist(), "missing": given.missing}
+    about = {"inputs": inputs, "reads": model.reads}
+    if model.classes is not None:
+        about["classes"] = list(model.classes)
+    return {name: json.dumps(value) for name, value in about.items()}
+
+
+def _model(of: SequenceModel, graph: Graph, inputs, outputs, what: str) -> onnx.ModelProto:
     whole = helper.make_graph(graph.nodes, "glstm", inputs, outputs, graph.constants, doc_string=what)
     opsets = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(whole, opset_imports=opsets, producer_name="glstm", producer_version=glstm.__version__)
     model.ir_version = IR_VERSION
+    helper.set_model_props(model, _about(of))
     onnx.checker.check_model(model, full_check=True)
     return model

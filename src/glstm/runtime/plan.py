@@ -4,7 +4,6 @@ k does not depend on the input, so all of this is known before the first sample 
 left out. Arrays are laid out as in `native/stream.h`, which says what they mean.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -15,10 +14,11 @@ from torch import Tensor, nn
 from glstm.analysis import count_cached_ops, count_ops
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
-from glstm.models import DropConnect, SequenceModel
+from glstm.models import SequenceModel
+from glstm.runtime.head import DensePlan, head_plan, outputs_of
+from glstm.runtime.raw import Floats, InputPlan, OutputUnit, floats, input_plan, output_unit
 
-Floats = NDArray[np.float32]
-
+POOLS = (None, "mean", "max")  # numbered as in native/stream.h; what to do with missing inputs is, too: see `MISSING`
 MOST_UNITS = 2**16 - 1  # a unit's number has 16 bits
 
 
@@ -40,6 +40,7 @@ class LayerPlan:
     w_x: Floats
     w_h: Floats
     bias: Floats
+    pool: str | None  # "mean" or "max": what the head reads of all h so far; None: it reads the last h
 
     @property
     def spans(self) -> int:
@@ -48,7 +49,7 @@ class LayerPlan:
     @property
     def numbers(self) -> int:
         """Floats of state."""
-        return 6 * self.units + 2 * self.most_open
+        return 6 * self.units + 2 * self.most_open + (self.units if self.pool else 0)
 
     def place(self, steps: int) -> tuple[int, int, int]:
         """The position in the schedule after `steps` steps: spans begun, k read, units that were ever open."""
@@ -68,39 +69,60 @@ class LayerPlan:
 
 
 @dataclass(frozen=True)
-class DensePlan:
-    """One linear layer of the head, (outputs, inputs), and whether a ReLU follows."""
-
-    weight: Floats
-    bias: Floats
-    relu: bool
-
-    @property
-    def outputs(self) -> int:
-        return self.weight.shape[0]
-
-
-@dataclass(frozen=True)
 class Plan:
     """The constant data of a whole network."""
 
     layers: tuple[LayerPlan, ...]
     head: tuple[DensePlan, ...]
-    steps: int
+    times: NDArray[np.float64]  # of the steps
     hidden: int  # units a layer had before those that never open were left out
+    standard: InputPlan | None  # how inputs are standardised; None: they are read as they are
+    every: bool  # the head reads at every step, not only at the last
+    unit: OutputUnit  # of the outputs
+    classes: tuple[str, ...] | None  # names of the outputs
+
+    @property
+    def steps(self) -> int:
+        return len(self.times)
 
     @property
     def inputs(self) -> int:
-        return self.layers[0].inputs
+        """Numbers in a sample, as it is given."""
+        return self.layers[0].inputs if self.standard is None else self.standard.size
 
     @property
     def outputs(self) -> int:
         return self.head[-1].outputs
 
     @property
+    def pool(self) -> str | None:
+        """What the head reads: see `LayerPlan`."""
+        return self.layers[-1].pool
+
+    @property
+    def missing(self) -> str:
+        """What a NaN in a sample becomes; "refuse": it stays."""
+        return "refuse" if self.standard is None else self.standard.missing
+
+    @property
+    def numbers(self) -> int:
+        """Floats of state: of all layers, and the last inputs, where missing ones take their place."""
+        return sum(layer.numbers for layer in self.layers) + (0 if self.missing == "refuse" else self.inputs)
+
+    @property
+    def widest(self) -> int:
+        """Outputs of the head's widest layer."""
+        return max(dense.outputs for dense in self.head)
+
+    @property
+    def space(self) -> int:
+        """Floats that computing an output needs for a while."""
+        return 2 * self.widest + (self.layers[-1].units if self.pool == "mean" else 0)
+
+    @property
     def state_bytes(self) -> int:
-        """The size of all data that changes: the step, and each layer's place and numbers, four bytes each."""
-        return 4 * (1 + sum(3 + layer.numbers for layer in self.layers))
+        """The size of all data that changes: the step, each layer's place, and the numbers, four bytes each."""
+        return 4 * (1 + 3 * len(self.layers) + self.numbers)
 
     @property
     def ops(self) -> int:
@@ -110,7 +132,7 @@ class Plan:
     @property
     def lstm_ops(self) -> float:
         """The operations of a plain LSTM of the original size."""
-        widths = [self.inputs, *[self.hidden] * (len(self.layers) - 1)]
+        widths = [self.layers[0].inputs, *[self.hidden] * (len(self.layers) - 1)]
         return sum(count_ops(self.steps, self.hidden, width) for width in widths)
 
     @property
@@ -120,23 +142,31 @@ class Plan:
         return pairs / (len(self.layers) * self.steps * self.hidden)
 
 
-def make_plan(model: SequenceModel, times: Tensor, threshold: float) -> Plan:
-    """`times` (T,) are those of the steps; units at k <= threshold are closed."""
+def make_plan(model: SequenceModel, times: Tensor, threshold: float, *, every: bool | None = None) -> Plan:
+    """`times` (T,) are those of the steps; units at k <= threshold are closed. `every`: whether the head reads at every
+    step; None: as the model does."""
     layer = model.layer
     if layer.hidden_size > MOST_UNITS:
         raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {layer.hidden_size}")
     _check_finite(model)
-    first = linear_parts(model.head)[0]
-    if isinstance(first, nn.Linear) and first.in_features != layer.hidden_size:
-        raise ValueError(f"the head reads {first.in_features} numbers, but the layer has {layer.hidden_size} units")
     if layer.unfitted:
         layer.fit_times(times)
-    tables = _tables(layer, times, threshold)
+    standard, unit = input_plan(model), output_unit(model, outputs_of(model))
     layers: list[LayerPlan] = []
-    for (depth, suffix), table in zip(layer.places(), tables, strict=True):
+    for (depth, suffix), table in zip(layer.places(), _tables(layer, times, threshold), strict=True):
         below = layers[-1].unit_numbers if depth else np.arange(layer.input_size)
-        layers.append(_layer_plan(layer, suffix, table, below))
-    return Plan(tuple(layers), tuple(_head_plan(model.head, layers[-1].unit_numbers)), len(times), layer.hidden_size)
+        pool = model.reads if model.reads in POOLS and depth + 1 == layer.num_layers else None
+        layers.append(_layer_plan(layer, suffix, table, below, pool))
+    return Plan(
+        tuple(layers),
+        head_plan(model, layers[-1].unit_numbers),
+        times.double().numpy().copy(),
+        layer.hidden_size,
+        standard,
+        every=model.reads == "every" if every is None else every,
+        unit=unit,
+        classes=model.classes,
+    )
 
 
 def _check_finite(model: nn.Module) -> None:
@@ -148,13 +178,28 @@ def _check_finite(model: nn.Module) -> None:
 @torch.no_grad()
 def _tables(layer: GatedLSTM, times: Tensor, threshold: float) -> list[Floats]:
     """k (T, H) of each layer in evaluation. The layer itself is not changed: others may be using it."""
-    times = times.to(next(layer.parameters()).device)
-    return [
-        _floats(layer.openness_at(suffix, times, threshold=threshold, training=False)) for _, suffix in layer.places()
-    ]
+    given = times.to(next(layer.parameters()).device)
+    tables = []
+    for depth, suffix in layer.places():
+        table = floats(layer.openness_at(suffix, given, threshold=threshold, training=False))
+        if not (table > 0).any():
+            most = float(layer.openness_at(suffix, given, threshold=0.0, training=False).max())
+            raise ValueError(_nothing_opens(layer, depth, times, threshold, most))
+        tables.append(table)
+    return tables
 
 
-def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64]) -> LayerPlan:
+def _nothing_opens(layer: GatedLSTM, depth: int, times: Tensor, threshold: float, most: float) -> str:
+    which = "" if layer.num_layers == 1 else f" of layer {depth + 1}"
+    span = f"times {times[0].item():g} to {times[-1].item():g}"
+    lower = f"choose a threshold below {most:.3g}, or " if most > 0 else ""
+    return (
+        f"no unit{which} opens above the threshold {threshold:g} at {span}, so no input would matter, for k is at most "
+        f"{most:.3g} there: {lower}give times at which the gates are open"
+    )
+
+
+def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64], pool: str | None) -> LayerPlan:
     is_open = table > 0
     ever = np.flatnonzero(is_open.any(0))
     first = is_open[:, ever].argmax(0)
@@ -162,7 +207,7 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
     table = np.ascontiguousarray(table[:, unit_numbers])
     is_open = table > 0
     steps, units = table.shape
-    first, last = np.sort(first), steps - 1 - is_open[::-1].argmax(0) if units else np.zeros(0, int)
+    first, last = np.sort(first), steps - 1 - is_open[::-1].argmax(0)
 
     begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))
     counts = is_open[begins].sum(1)
@@ -174,7 +219,7 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
     return LayerPlan(
         inputs=len(below),
         units=units,
-        most_open=max(1, int(is_open.sum(1).max(initial=0))),
+        most_open=int(is_open.sum(1).max()),
         logistic=layer.candidate == "sigmoid",
         unit_numbers=unit_numbers,
         table=table,
@@ -186,45 +231,14 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
         w_x=_whole(w_ih[:, below], np.float32),
         w_h=_whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
         bias=_whole(bias.reshape(4, -1)[:, unit_numbers].T, np.float32),
+        pool=pool,
     )
 
 
 def _weights(layer: GatedLSTM, suffix: str) -> tuple[Floats, Floats, Floats]:
     weights = layer.weights(suffix)
     bias = weights.w_hh.new_zeros(4 * layer.hidden_size) if weights.bias is None else weights.bias
-    return _floats(weights.w_ih), _floats(weights.w_hh), _floats(bias)
-
-
-def _head_plan(head: nn.Module, unit_numbers: NDArray[np.int64]) -> list[DensePlan]:
-    found: list[DensePlan] = []
-    for part in linear_parts(head):
-        if isinstance(part, nn.ReLU):
-            found[-1] = DensePlan(found[-1].weight, found[-1].bias, relu=True)
-            continue
-        weight = _floats(part.weight)
-        weight = weight if found else weight[:, unit_numbers]
-        bias = np.zeros(len(weight), np.float32) if part.bias is None else _floats(part.bias)
-        found.append(DensePlan(_whole(weight, np.float32), bias, relu=False))
-    return found
-
-
-def linear_parts(head: nn.Module) -> Sequence[nn.Linear | nn.ReLU]:
-    """The head's modules in their order, without dropout, which does nothing in evaluation.
-
-    Subclasses of the known types are refused: they may compute something else.
-    """
-    parts = list(head) if type(head) is nn.Sequential else [head]
-    parts = [part for part in parts if type(part) not in (nn.Dropout, nn.Identity)]
-    known = all(type(part) in (nn.Linear, DropConnect, nn.ReLU) for part in parts)
-    if not known or not parts or isinstance(parts[0], nn.ReLU):
-        names = ", ".join(type(part).__name__ for part in parts) or "nothing"
-        raise ValueError(f"a head is a Linear, or a Sequential of Linear and ReLU that begins with Linear, not {names}")
-    return parts  # pyright: ignore[reportReturnType]
-
-
-def _floats(tensor: Tensor) -> Floats:
-    """A copy, so that later changes of the model do not change the plan."""
-    return tensor.detach().cpu().float().numpy().copy()
+    return floats(weights.w_ih), floats(weights.w_hh), floats(bias)
 
 
 def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
@@ -235,4 +249,5 @@ def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
 def constant_bytes(plan: Plan) -> int:
     arrays = [array for layer in plan.layers for array in layer.constants]
     arrays += [getattr(dense, field.name) for dense in plan.head for field in fields(dense) if field.name != "relu"]
+    arrays += [] if plan.standard is None else [plan.standard.mean, plan.standard.scale]
     return sum(array.nbytes for array in arrays)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from glstm.models import SequenceModel
-from glstm.runtime.plan import Floats, LayerPlan, Plan, constant_bytes, linear_parts
+from glstm.runtime.plan import LayerPlan, Plan, constant_bytes
+from glstm.runtime.raw import Floats
 from glstm.runtime.runtime import Runtime
 
 LARGEST = 127
@@ -40,14 +41,15 @@ class Quantized:
 
 
 def quantize(plan: Plan, x: torch.Tensor) -> Quantized:
-    """Calibrated on sequences x (T, B, inputs) such as the network will see."""
+    """Calibrated on sequences x (T, B, inputs) such as the network will see: raw, if it takes raw numbers."""
     runtime = Runtime(plan)
-    layers, inputs = [], x
+    layers, inputs = [], runtime.standardized(x.detach().cpu().float())
     for layer, weights in zip(plan.layers, runtime._layers, strict=True):
         h, _ = weights.run(inputs)
         layers.append(_quantized_layer(layer, inputs.numpy(), h.numpy()))
         inputs = h
-    head, read = [], inputs[-1]
+    read = runtime.pooled_so_far(inputs)
+    head, read = [], read.flatten(0, 1) if plan.every else read[-1]
     for dense, (weight, bias, relu) in zip(plan.head, runtime._head, strict=True):
         moments = _moments(read.numpy())
         rows, scales = zip(*(_quantized_row(row, moments) for row in dense.weight))
@@ -112,8 +114,20 @@ def dequantized(model: SequenceModel, plan: Plan, int8: Quantized) -> SequenceMo
                 columns = own.w_h[one.row[unit] : one.row[unit + 1], gate]
                 w_hh[row, one.unit_numbers[: len(columns)]] = columns * own.scale_h[unit, gate]
         below = one.unit_numbers
-    linear = [part for part in linear_parts(model.head) if isinstance(part, nn.Linear)]
-    for number, (part, own) in enumerate(zip(linear, int8.head, strict=True)):
-        columns = below if number == 0 else slice(None)
-        part.weight.numpy()[:, columns] = own.weight * own.scale[:, None]
+    model.head = _dequantized_head(plan, int8, layer.hidden_size).train(model.training)
+    model.outputs = None  # their unit is part of the plan's weights
     return model
+
+
+def _dequantized_head(plan: Plan, int8: Quantized, hidden: int) -> nn.Sequential:
+    parts: list[nn.Module] = []
+    for dense, own in zip(plan.head, int8.head, strict=True):
+        outputs, inputs = dense.weight.shape
+        columns = slice(None) if parts else plan.layers[-1].unit_numbers
+        weight = np.zeros((outputs, inputs if parts else hidden), np.float32)
+        weight[:, columns] = own.weight * own.scale[:, None]
+        linear = nn.Linear(weight.shape[1], outputs, device="meta")  # draws nothing
+        linear.weight = nn.Parameter(torch.from_numpy(weight))
+        linear.bias = nn.Parameter(torch.from_numpy(dense.bias.copy()))
+        parts += [linear, nn.ReLU()] if dense.relu else [linear]
+    return nn.Sequential(*parts)

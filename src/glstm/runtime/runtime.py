@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import index
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -35,16 +35,17 @@ class Memory:
 
 def deploy(
     model: SequenceModel,
-    steps: int | Tensor | Sequence[float],
+    steps: int | Tensor | np.ndarray | Sequence[float],
     threshold: float | None = None,
     *,
-    reads: Reads = "last",
+    reads: Reads | None = None,
 ) -> "Runtime":
     """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
     gates' mu and sigma. threshold: units at k <= threshold are closed; None: the layer's own. reads: when the head
-    reads the state, at the "last" step, at "every" step, or at the steps given, counted from 1.
+    reads, at the "last" step, at "every" step, or at the steps given, counted from 1; None: as the model does. A model
+    that reads the mean or the maximum of all steps reads that of the steps so far.
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
@@ -55,28 +56,58 @@ def deploy(
         raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
     threshold = check_threshold(model.layer.threshold if threshold is None else threshold)
     times = _times(steps)
+    if reads is None:
+        reads = "every" if model.reads == "every" else "last"
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
-    return Runtime(make_plan(model, times, threshold), at, model.layer.batch_first)
+    every = isinstance(reads, str) and reads == "every"
+    return Runtime(make_plan(model, times, threshold, every=every), at, model.layer.batch_first)
 
 
-def _times(steps: int | Tensor | Sequence[float]) -> Tensor:
-    if hasattr(steps, "__index__") and not isinstance(steps, Tensor):
-        count = index(steps)  # pyright: ignore[reportArgumentType]
+def _times(steps: Any) -> Tensor:
+    if hasattr(steps, "__index__") and not isinstance(steps, Tensor | np.ndarray | bool | np.bool_):
+        count = index(steps)
         if count < 1:
             raise ValueError(f"steps must be at least 1, not {count}")
         return count_up(count, torch.device("cpu"))
-    times = torch.as_tensor(steps, dtype=torch.float64, device="cpu")
-    if times.dim() != 1 or len(times) == 0 or not bool((times.diff() > 0).all()):
+    try:
+        times = np.asarray(_as_numpy(steps) if isinstance(steps, Tensor) else steps)
+    except (TypeError, ValueError):  # such as rows of different lengths
+        times = np.asarray(None)
+    if times.dtype.kind not in "iuf" or times.ndim == 0:
+        raise ValueError(
+            "steps must be a number of steps, such as 784, or their times, one increasing row of numbers, not "
+            f"{_what(steps)}"
+        )
+    if times.ndim > 1:
+        raise ValueError(
+            "the times of the steps must be one increasing row of numbers, one a step, the same for all samples, but "
+            f"these have shape {times.shape}"
+        )
+    times = times.astype(np.float64)
+    if len(times) == 0 or not (np.diff(times) > 0).all():
         raise ValueError("the times of the steps must be one increasing row of numbers, one a step")
-    return as_times(times, len(times), 1, False, torch.device("cpu"))
+    return as_times(torch.from_numpy(times), len(times), 1, False, torch.device("cpu"))
 
 
-def _steps_read(reads: Reads, steps: int) -> tuple[int, ...]:
-    if isinstance(reads, str):
-        if reads != "every":
-            raise ValueError(f'reads must be "last", "every" or steps counted from 1, not {reads!r}')
+def _as_numpy(tensor: Tensor) -> np.ndarray:
+    """Of floats of any width, which numpy may not have."""
+    tensor = tensor.detach().cpu()
+    return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+
+
+def _what(value: Any) -> str:
+    """A value that is not what it should be, in few words."""
+    short = repr(value)
+    return short if len(short) <= 40 and "\n" not in short else f"a {type(value).__name__}"
+
+
+def _steps_read(reads: Any, steps: int) -> tuple[int, ...]:
+    if isinstance(reads, str) and reads == "every":
         return tuple(range(1, steps + 1))
-    chosen = tuple(sorted({index(step) for step in reads}))
+    try:
+        chosen = tuple(sorted({index(step) for step in list[Any](reads)}))
+    except TypeError:  # it is one number or a word, or holds such
+        raise ValueError(f'reads must be "last", "every" or steps counted from 1, not {_what(reads)}') from None
     if not chosen or chosen[0] < 1 or chosen[-1] > steps:
         raise ValueError(f"the head reads at steps from 1 to {steps}, not at {list(reads)}")
     return chosen
@@ -94,6 +125,7 @@ class Runtime:
         self._network: Network | None = None
         self._known_shapes: set[torch.Size] = set()  # shapes of x that were checked already
         self._layers = [DeployedLayer(layer) for layer in plan.layers]
+        self._standardize = None if plan.standard is None else plan.standard.module()
         self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
 
     def __reduce__(self):
@@ -141,14 +173,17 @@ class Runtime:
         """Whole sequences x (T, B, D), or one (T, D) -> the head's output (B, outputs), or (outputs).
 
         A network whose layer has batch_first takes (B, T, D). If the head reads at steps other than the last, the
-        output has a leading axis for these steps; for a shorter sequence, for those within it.
+        output has an axis for these steps where x has its steps; for a shorter sequence, for those within it.
         """
         tensor = _as_tensor(x) if isinstance(x, np.ndarray) else x
         batch = self._checked(tensor)
         with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():
-            y = self._read(self._to_the_end(batch)) if self.reads is None else self._at_each_reading(batch)
+            batch = self.standardized(batch)
+            y = self._head_of(self._to_the_end(batch)) if self.reads is None else self._at_each_reading(batch)
         if tensor.dim() == 2:
             y = y.squeeze(-2)
+        elif self.batch_first and self.reads is not None:
+            y = y.transpose(0, 1)
         return y.numpy() if isinstance(x, np.ndarray) else y
 
     def _checked(self, x: Tensor) -> Tensor:
@@ -167,22 +202,43 @@ class Runtime:
             self._known_shapes.add(x.shape)
         return _plain(x)
 
+    def standardized(self, x: Tensor) -> Tensor:
+        """Raw numbers (T, B, D) as the first layer reads them."""
+        return x if self._standardize is None else self._standardize(x)
+
     def _at_each_reading(self, x: Tensor) -> Tensor:
         """(readings, B, outputs)"""
         reads = [step for step in self.reads or () if step <= len(x)]
-        h = x[: reads[-1] if reads else 0]
-        for layer in self._layers:
-            h, _ = layer.run(h)
+        h = self.pooled_so_far(self._all_h(x[: reads[-1] if reads else 0]))
         chosen = h if len(reads) == len(h) else h[[step - 1 for step in reads]]
-        return self._read(chosen.flatten(0, 1)).view(len(reads), x.shape[1], self.plan.outputs)
+        return self._head_of(chosen.flatten(0, 1)).view(len(reads), x.shape[1], self.plan.outputs)
 
     def _to_the_end(self, x: Tensor) -> Tensor:
-        """The top layer's last h, from the zero state."""
-        for layer in self._layers[:-1]:
-            x, _ = layer.run(x)
-        return self._layers[-1].final_h(x)
+        """What the head reads after the last step."""
+        if self.plan.pool is None:
+            for layer in self._layers[:-1]:
+                x, _ = layer.run(x)
+            return self._layers[-1].final_h(x)
+        h = self._all_h(x)
+        return h.mean(0) if self.plan.pool == "mean" else h.amax(0)
 
-    def _read(self, h: Tensor) -> Tensor:
+    def _all_h(self, x: Tensor) -> Tensor:
+        """Of the top layer at all steps, from the zero state."""
+        for layer in self._layers:
+            x, _ = layer.run(x)
+        return x
+
+    def pooled_so_far(self, h: Tensor) -> Tensor:
+        """What the head would read after each step."""
+        match self.plan.pool:
+            case "mean":
+                counts = torch.arange(1, len(h) + 1, dtype=torch.float64).view(-1, 1, 1)
+                return (h.cumsum(0, dtype=torch.float64) / counts).float()
+            case "max":
+                return h.cummax(0).values
+        return h
+
+    def _head_of(self, h: Tensor) -> Tensor:
         for weight, bias, relu in self._head:
             h = torch.addmm(bias, h, weight)
             h = h.relu() if relu else h
@@ -207,8 +263,6 @@ class DeployedLayer:
     def run(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """From the zero state: all h, and the last."""
         zeros = torch.zeros(x.shape[1], self.units, dtype=torch.float32, device="cpu")
-        if self.units == 0:  # every unit is always closed
-            return zeros.expand(len(x), -1, -1), zeros
         h, h_n, _, _ = gated_lstm(
             x, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], zeros, zeros, candidate=self.candidate
         )
@@ -219,7 +273,7 @@ class DeployedLayer:
         """From the zero state, h (B, H) after the last step."""
         prepared = self._prepared.get(x.shape)
         if prepared is None:
-            if self.units == 0 or not Prepared.possible(x):
+            if not Prepared.possible(x):
                 return self.run(x)[1]
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.ops import cpu
-from glstm.runtime.plan import DensePlan, LayerPlan, Plan
+from glstm.runtime.head import DensePlan
+from glstm.runtime.plan import POOLS, LayerPlan, Plan
+from glstm.scaling import MISSING
 from glstm.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class _Layer(ctypes.Structure):
         *((name, c_uint32) for name in ("inputs", "units", "most_open", "spans", "logistic")),
         *((name, c_void_p) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h")),
         *((name, c_void_p) for name in ("scale_x", "scale_h", "bias")),
+        ("pool", c_uint32),
     ]
 
 
@@ -44,13 +47,15 @@ class _Model(ctypes.Structure):
         *((name, c_uint32) for name in ("steps", "layers", "dense", "widest")),
         ("layer", POINTER(_Layer)),
         ("head", POINTER(_Dense)),
+        *((name, c_uint32) for name in ("raw", "missing")),
+        *((name, c_void_p) for name in ("mean", "scale")),
     ]
 
 
 class _Stream(ctypes.Structure):
     _fields_ = [
         ("model", POINTER(_Model)),
-        *((name, c_void_p) for name in ("step", "place", "number", "x", "y", "space")),
+        *((name, c_void_p) for name in ("step", "place", "number", "x", "y", "space", "standard")),
     ]
 
 
@@ -67,15 +72,22 @@ class Network:
         self.plan, self.library = plan, library
         layers = (_Layer * len(plan.layers))(*map(_layer, plan.layers))
         head = (_Dense * len(plan.head))(*map(_dense, plan.head))
-        widest = max(dense.outputs for dense in plan.head)
-        self.structure = _Model(plan.steps, len(plan.layers), len(plan.head), widest, layers, head)
+        mean = scale = None
+        if plan.standard is not None:
+            mean, scale = plan.standard.mean.ctypes.data, plan.standard.scale.ctypes.data
+        self.structure = _Model(
+            plan.steps, len(plan.layers), len(plan.head), plan.widest, layers, head,
+            plan.inputs, MISSING.index(plan.missing), mean, scale,
+        )  # fmt: skip
         self.fingerprint = _fingerprint(plan)
 
 
 def _layer(plan: LayerPlan) -> _Layer:
     at = {name: getattr(plan, name) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h", "bias")}
     places = {name: None if array is None else array.ctypes.data for name, array in at.items()}
-    return _Layer(plan.inputs, plan.units, plan.most_open, plan.spans, plan.logistic, **places)
+    return _Layer(
+        plan.inputs, plan.units, plan.most_open, plan.spans, plan.logistic, pool=POOLS.index(plan.pool), **places
+    )
 
 
 def _dense(plan: DensePlan) -> _Dense:
@@ -86,8 +98,12 @@ def _dense(plan: DensePlan) -> _Dense:
 def _fingerprint(plan: Plan) -> str:
     """Identifies a network, because a state can only be used with the network that made it."""
     digest = hashlib.sha256()
+    if plan.standard is not None:
+        digest.update(plan.standard.mean.tobytes() + plan.standard.scale.tobytes())
+        digest.update(plan.missing.encode())
     for layer in plan.layers:
         digest.update(repr((layer.inputs, layer.units, layer.logistic)).encode())
+        digest.update((layer.pool or "").encode())
         for array in layer.constants:
             digest.update(array.tobytes())
     return digest.hexdigest()[:16]
@@ -100,16 +116,17 @@ class Stream:
         self.network, self._reads = network, reads
         plan = network.plan
         self._words = np.zeros(1 + 3 * len(plan.layers), np.uint32)  # the step; and each layer's place
-        self._numbers = np.zeros(sum(layer.numbers for layer in plan.layers), np.float32)
+        self._numbers = np.zeros(plan.numbers, np.float32)
         self._x_view = np.zeros(plan.inputs, np.float32)
         # The same memory as `_x_view`: setting one number is faster this way.
         self._x = (c_float * plan.inputs).from_address(self._x_view.ctypes.data)
         self._y = np.zeros(plan.outputs, np.float32)
-        self._space = np.zeros(2 * network.structure.widest, np.float32)
+        self._space = np.zeros(plan.space, np.float32)
+        self._standard = np.zeros(plan.layers[0].inputs, np.float32)
         step, numbers = self._words.ctypes.data, self._numbers.ctypes.data
         self._structure = _Stream(
             ctypes.pointer(network.structure), step, step + self._words.itemsize, numbers,
-            ctypes.addressof(self._x), self._y.ctypes.data, self._space.ctypes.data,
+            ctypes.addressof(self._x), self._y.ctypes.data, self._space.ctypes.data, self._standard.ctypes.data,
         )  # fmt: skip
         self._pointer = byref(self._structure)
         self._scalar = plan.inputs == 1
@@ -125,8 +142,7 @@ class Stream:
     def step(self, x_t: "float | ArrayLike | Tensor") -> np.ndarray | None:
         """Take one sample: a number, or `inputs` of them. Returns the head's output where it is read, else None.
 
-        The array returned belongs to the stream, and the next output overwrites it. After the last step of the schedule
-        samples are ignored, and the state does not change.
+        After the last step of the schedule samples are ignored, and the state does not change.
         """
         if self._scalar and type(x_t) is float:
             self._x[0] = x_t
@@ -135,7 +151,7 @@ class Stream:
         self._step += 1
         if self._step in self._reads:
             self._take_and_read(self._pointer)
-            return self._y
+            return self._y.copy()
         self._take(self._pointer)
         return None
 

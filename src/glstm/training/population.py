@@ -86,6 +86,9 @@ class Population:
         self.makers = makers
         self.models: list[Any] = _make_models(makers, self.settings, self.device, self.dtype)
         for own, setting in zip(self.models, self.settings, strict=True):
+            for layer in gated_layers(own):
+                if layer.unfitted:  # now: a training step does not see the values of times
+                    layer.fit_times(task.grid())
             _check_gates(own, setting)
         self.curricula = [
             TemporalCurriculum(model, setting.alpha, setting.rho) if setting.curriculum else None

@@ -45,7 +45,8 @@ def dense_twin(model: SequenceModel) -> SequenceModel:
     layer = model.layer
     with torch.random.fork_rng(devices=[]):
         plain = LSTM(layer.input_size, layer.hidden_size, layer.num_layers)
-    return SequenceModel(plain, copy.deepcopy(model.head)).eval()
+    around = {name: copy.deepcopy(getattr(model, name)) for name in ("reads", "inputs", "outputs", "classes")}
+    return SequenceModel(plain, copy.deepcopy(model.head), **around).eval()
 
 
 def measure(plan: Plan, vectors: Vectors, int8: Quantized | None = None) -> Measured:

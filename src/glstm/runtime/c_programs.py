@@ -1,0 +1,120 @@
+"""The two programs in an exported .c: one that reads samples from standard input, one that checks the network."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from glstm.runtime.c_text import c_array
+from glstm.runtime.plan import Plan
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """For the self-test: sequences (N, T, inputs) at times (T,), and PyTorch's outputs for them: (N, outputs), or
+    (N, T, outputs) of a network that reads every step."""
+
+    x: np.ndarray
+    y: np.ndarray
+    times: np.ndarray
+
+
+def main_program(plan: Plan, name: str) -> str:
+    upper = name.upper()
+    when = "after each sample" if plan.every else "after each whole sequence, and at the end of the input"
+    what = "a line of outputs" if plan.classes is None else "a line of outputs, a tab and the class of the largest"
+    say = f"{name}_say(&state);"
+    return f"""#ifdef {upper}_MAIN
+#include <stdio.h>
+
+/* Numbers from standard input; {when}, {what}. */
+{_say(plan, name)}
+int main(void) {{
+  {name}_state state;
+  float x[{upper}_INPUTS];
+  int read = 0, got;
+  {name}_reset(&state);
+  while ((got = scanf("%f", x + read)) == 1) {{
+    int more;
+    if (++read < {upper}_INPUTS) continue;
+    read = 0;
+    more = {name}_step(&state, x);
+    {say if plan.every else f"if (!more) {say}"}
+    if (!more) {name}_reset(&state);
+  }}
+  if (got == 0 || read) {{
+    fprintf(stderr, got == 0 ? "{name}: the input holds something that is no number\\n"
+                             : "{name}: the input ends within a sample of %d numbers\\n", {upper}_INPUTS);
+    return 1;
+  }}
+  if (state.step) {{
+    fprintf(stderr, "{name}: the last sequence has only %d of %d samples\\n", (int)state.step, {upper}_STEPS);
+    {"" if plan.every else say}
+  }}
+  return 0;
+}}
+#endif
+"""
+
+
+def _say(plan: Plan, name: str) -> str:
+    upper = name.upper()
+    if plan.classes is None:
+        return f"""static void {name}_say(const {name}_state *state) {{
+  float y[{upper}_OUTPUTS];
+  int n;
+  {name}_output(state, y);
+  for (n = 0; n < {upper}_OUTPUTS; n++) printf("%.9g%c", (double)y[n], n + 1 < {upper}_OUTPUTS ? ' ' : '\\n');
+}}
+"""
+    return f"""static void {name}_say(const {name}_state *state) {{
+  float y[{upper}_OUTPUTS];
+  int n, best = 0;
+  {name}_output(state, y);
+  for (n = 0; n < {upper}_OUTPUTS; n++) {{
+    printf("%.9g%c", (double)y[n], n + 1 < {upper}_OUTPUTS ? ' ' : '\\t');
+    if (y[n] > y[best]) best = n;
+  }}
+  puts({name}_classes[best]);
+}}
+"""
+
+
+def self_test(plan: Plan, name: str, vectors: Vectors, whom: str) -> str:
+    upper, count, readings = name.upper(), len(vectors.x), 1 if vectors.y.ndim == 2 else plan.steps
+    allowed = plan.unit.allowed(vectors.y).astype(np.float32)
+    all_finite = np.isfinite(vectors.x).all() and np.isfinite(vectors.y).all()
+    return f"""#ifdef {upper}_TEST
+{"" if all_finite else "#include <math.h>"}
+#include <stdio.h>
+
+{c_array(f"{name}_test_x", vectors.x.astype(np.float32))}
+{c_array(f"{name}_test_y", vectors.y.astype(np.float32))}
+{c_array(f"{name}_test_allowed", allowed)}
+
+/* Compares with PyTorch's outputs for {count} sequences; each output may differ by as much as is allowed above. */
+int main(void) {{
+  {name}_state state;
+  const float *x = {name}_test_x, *expected = {name}_test_y;
+  float y[{upper}_OUTPUTS], worst = 0;
+  int sequence, step, n;
+  for (sequence = 0; sequence < {count}; sequence++) {{
+    {name}_reset(&state);
+    for (step = 1; step <= {upper}_STEPS; step++, x += {upper}_INPUTS) {{
+      {name}_step(&state, x);
+      if (step <= {upper}_STEPS - {readings}) continue;
+      {name}_output(&state, y);
+      for (n = 0; n < {upper}_OUTPUTS; n++, expected++) {{
+        float error = y[n] < *expected ? *expected - y[n] : y[n] - *expected;
+        if (!(error <= {name}_test_allowed[n])) {{ /* also if it is not a number */
+          printf("{name}: output %d of sequence %d is %g, not %g\\n", n, sequence, (double)y[n], (double)*expected);
+          return 1;
+        }}
+        if (error > worst) worst = error;
+      }}
+    }}
+  }}
+  printf("{name}: largest difference from {whom} %g\\n", (double)worst);
+  return 0;
+}}
+#endif
+"""
