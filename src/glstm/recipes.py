@@ -16,6 +16,7 @@ from torch import nn
 from glstm import init, registry
 from glstm.cells import CELLS
 from glstm.data import TASKS, ArrayTask, Sequences
+from glstm.data.reading import READERS
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
@@ -153,9 +154,19 @@ def _is_lstm(cell: str) -> bool:
     return isinstance(maker, type) and issubclass(maker, GatedLSTM | nn.LSTM)
 
 
+def _find_task(name: str) -> Callable[..., Any]:
+    if name not in TASKS and ":" not in name:
+        known = ", ".join(task for task in TASKS if task != "file")
+        raise UserError(
+            f"there is no task {name!r:.80}; there are {known}, and your own as package.module:name, or as a file that "
+            f"ends in {', '.join(READERS)}"
+        )
+    return registry.find(name, TASKS, "task")
+
+
 def make_task(recipe: Recipe, folder: Path | str | None = None, device: torch.device | str = "cpu") -> Task:
     """The recipe's task. The folder and the device are passed only to tasks that take them."""
-    maker = registry.find(recipe.task, TASKS, "task")
+    maker = _find_task(recipe.task)
     takes = registry.accepted(maker)
     where = {name: value for name, value in {"folder": folder, "device": device}.items() if name in takes}
     if twice := sorted(set(where) & set(recipe.data) - {"folder"}):
@@ -310,7 +321,7 @@ def own_data(path: Path | str, **data: Any) -> Recipe:
 
 def preset(task: str, name: str | None = None) -> Recipe:
     """The named preset, which must be one of this task's; without a name, the task's first, or a plain recipe."""
-    registry.find(task, TASKS, "task")
+    _find_task(task)
     own = {key: recipe for key, recipe in PRESETS.items() if recipe.task == task}
     if name is None:
         return next(iter(own.values()), _paper(task, {}))
