@@ -1,12 +1,13 @@
 """The same on a CUDA device, where there is one."""
 
+import numpy as np
 import pytest
 import torch
 from own_things import LeakyCell, Parity
 from torch import nn
 
 from glstm import GLSTM, SequenceModel
-from glstm.data import Adding
+from glstm.data import Adding, ArrayTask
 from glstm.data.images import PixelTask
 from glstm.recipes import Recipe, make_task, model_maker
 from glstm.training import Population
@@ -249,3 +250,35 @@ def test_a_cell_that_cannot_be_captured_trains_kernel_by_kernel():
     assert all(loss > 0 for loss in found.train(1))
     assert not found.one_graph
     assert [group.rows for group in found.stack.groups] == [[0], [1]]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_own_data_is_trained_in_one_graph_as_without(timed):
+    """Lengths, times and a budget need no value from the device."""
+    draws = np.random.default_rng(0)
+    x = [draws.normal(3, 2, (int(length), 2)) for length in draws.integers(5, 30, 40)]
+    times = [np.cumsum(draws.uniform(10, 90, len(one))) for one in x] if timed else None
+    recipe = Recipe(
+        "own",
+        units=8,
+        optimizer="adam",
+        lr=0.01,
+        gate_lr=None,
+        batch=8,
+        epochs=3,
+        budget=0.1,
+        gate={},
+        init="orthogonal",
+    )
+    scores = []
+    for graph, device in ((True, "cuda"), (False, "cuda"), (False, "cpu")):
+        task = ArrayTask(x, np.arange(40) % 2, times=times, device=device)
+        settings = [recipe.changed(seed=seed) for seed in (0, 1)]
+        together = Population(task, model_maker(recipe, task), settings, graph=graph)
+        assert together.one_graph == graph
+        for epoch in (1, 2, 3):
+            together.train(epoch)
+        assert together.one_graph == graph, "the step could not be captured"
+        scores.append([score.loss for score in together.test("validation")])
+    assert scores[0] == pytest.approx(scores[1], rel=1e-4)
+    assert scores[0] == pytest.approx(scores[2], rel=1e-2)
