@@ -36,9 +36,15 @@ MAY_IMPORT = {
     "models": {"gated", "masks", "pretrained"},
     "describe": {"gated", "gates", "registry"},
     "pretrained": {"describe", "models"},
+    "series": set(),
     "data": set(),
     "analysis": {"gated", "layers", "times"},
-    "training": {"", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
+    "training": {
+        "", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", "scaling", "series", *LAYERS,
+    },
+    "estimators": {
+        "cells", "describe", "init", "models", "pretrained", "registry", "scaling", "series", "training", *LAYERS,
+    },
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
