@@ -50,9 +50,10 @@ MAY_IMPORT = {
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
     "bench": {"", "analysis", "models", "ops", "plots", "runtime", *LAYERS},
+    "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
-        "", "analysis", "bench", "cells", "data", "experiments", "models", "ops", "plots", "recipes", "report",
-        "runtime", "training", *LAYERS,
+        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "models", "ops", "plots", "recipes",
+        "report", "runtime", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

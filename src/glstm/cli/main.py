@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, deploy, evaluate, export, report, reproduce, train
+from glstm.cli import bench, data, demo, deploy, doctor, evaluate, export, report, reproduce, train
 from glstm.errors import UserError
 
 app = typer.Typer(
@@ -40,7 +40,16 @@ def prose(function: Callable) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
 
 
-for verb in (train.train, evaluate.evaluate, deploy.deploy, reproduce.reproduce, report.report, demo.demo):
+VERBS = (
+    train.train,
+    evaluate.evaluate,
+    deploy.deploy,
+    reproduce.reproduce,
+    report.report,
+    demo.demo,
+    doctor.doctor,
+)
+for verb in VERBS:
     app.command(verb.__name__, help=prose(verb))(verb)
 app.add_typer(data.app, name="data")
 app.add_typer(export.app, name="export")
