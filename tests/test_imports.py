@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "estimators": {
         "cells", "describe", "init", "models", "pretrained", "registry", "scaling", "series", "training", *LAYERS,
     },
+    "lightning": {"layers", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
