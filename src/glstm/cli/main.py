@@ -17,7 +17,6 @@ app = typer.Typer(
     help="Time-gated recurrent networks: train them, test them, see what they cost.",
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
