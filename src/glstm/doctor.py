@@ -1,5 +1,6 @@
 """What of glstm works on this machine, and what to do about the rest: every finding is one sentence."""
 
+import copy
 import os
 import platform
 import shutil
@@ -178,8 +179,8 @@ def self_check(backend: str, device: str = "cpu") -> float:
 
 
 def _numbers(layer: GLSTM, x: Tensor, backend: str, device: str, dtype: torch.dtype) -> list[Tensor]:
-    own = GLSTM(3, 24, num_layers=2, threshold=0.05, backend=backend, device=device, dtype=dtype)
-    own.load_state_dict(layer.state_dict())
+    own = copy.deepcopy(layer).to(device, dtype)
+    own.backend = backend
     inputs = x.to(device, dtype).requires_grad_()
     output, (h, c) = own(inputs)
     assert isinstance(output, Tensor)
