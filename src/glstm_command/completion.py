@@ -35,15 +35,21 @@ def read_outline() -> dict[str, Any]:
 
 def outline_path() -> Path:
     """Where the outline of this very state of glstm is: the name depends on the files of the package."""
-    spec = find_spec("glstm")  # without importing it
-    package = Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else Path()
     state = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(package_folder().rglob("*.py")):
         found = path.stat()
         state.update(f"{path} {found.st_mtime_ns} {found.st_size}\n".encode())
     # As glstm.storage.cache_folder says.
     cache = (Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glstm").expanduser()
     return cache / "completion" / f"{state.hexdigest()[:20]}.json"
+
+
+def package_folder() -> Path:
+    """The folder of glstm, without importing it."""
+    spec = find_spec("glstm")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'glstm'", name="glstm")
+    return Path(spec.origin).parent
 
 
 def skeleton(outline: dict[str, Any]) -> typer.Typer:

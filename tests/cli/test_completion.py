@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import glstm
 from glstm.cells import CELLS
 from glstm.data import TASKS
 from glstm.experiments import EXPERIMENTS
@@ -104,13 +105,14 @@ def test_without_typer_there_is_nothing_to_complete():
 
 
 def test_the_outline_is_in_the_cache_and_follows_the_package(monkeypatch, tmp_path):
+    assert completion.package_folder() == Path(glstm.__file__).parent
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = completion.outline_path()
     assert before.parent.parent == cache_folder()
-    package = tmp_path / "package" / "glstm"
-    package.mkdir(parents=True)
+    package = tmp_path / "glstm"
+    package.mkdir()
     (package / "__init__.py").touch()
-    monkeypatch.setattr(completion, "find_spec", lambda _: type("Spec", (), {"submodule_search_locations": [package]}))
+    monkeypatch.setattr(completion, "package_folder", lambda: package)
     other = completion.outline_path()
     (package / "__init__.py").write_text("changed = True")
     assert len({before, other, completion.outline_path()}) == 3
