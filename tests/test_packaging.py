@@ -76,6 +76,10 @@ assert not set(sys.modules) & set(extras)
 ASKED = {
     "import glstm.training.fabric": "training needs lightning: pip install 'glstm[train]' brings it",
     "import glstm.training.display": "showing how training goes needs rich: pip install 'glstm[train]' brings it",
+    "from glstm import SequenceClassifier": (
+        "scikit-learn's convention needs sklearn: pip install 'glstm[sklearn]' brings it"
+    ),
+    "import glstm.lightning": "SequenceModule needs lightning: pip install 'glstm[train]' brings it",
     "import glstm.runtime.export_onnx": "exporting ONNX needs onnx: pip install 'glstm[onnx]' brings it",
     "from glstm import plots; plots.new_figure(1, 1)": (
         "drawing a picture needs matplotlib: pip install 'glstm[report]' brings it"

@@ -1,5 +1,7 @@
 """Time-gated recurrent networks: each unit of a g-LSTM opens only around a learned moment."""
 
+from typing import TYPE_CHECKING, Any
+
 from glstm.analysis import count_cached_ops as count_cached_ops
 from glstm.analysis import count_ops as count_ops
 from glstm.analysis import gradient_flow as gradient_flow
@@ -27,4 +29,19 @@ from glstm.streaming import stream as stream
 from glstm.training.budget import budget as budget
 from glstm.training.curriculum import TemporalCurriculum as TemporalCurriculum
 
+if TYPE_CHECKING:
+    from glstm.estimators import SequenceClassifier as SequenceClassifier
+    from glstm.estimators import SequenceRegressor as SequenceRegressor
+
 __version__ = "0.1.0"
+
+_LATER = {"SequenceClassifier": "glstm.estimators", "SequenceRegressor": "glstm.estimators"}
+
+
+def __getattr__(name: str) -> Any:
+    """Names that need an optional package are imported on first use."""
+    from importlib import import_module
+
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, deploy, evaluate, export, predict, report, reproduce, train
+from glstm.cli import bench, data, demo, deploy, doctor, evaluate, export, predict, report, reproduce, train
 from glstm.errors import UserError
 
 app = typer.Typer(
@@ -17,7 +17,6 @@ app = typer.Typer(
     help="Time-gated recurrent networks: train them, test them, see what they cost.",
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
@@ -40,7 +39,7 @@ def prose(function: Callable) -> str:
     return "\n\n".join(" ".join(part.split()) for part in (function.__doc__ or "").split("\n\n"))
 
 
-for verb in (
+VERBS = (
     train.train,
     evaluate.evaluate,
     predict.predict,
@@ -48,7 +47,9 @@ for verb in (
     reproduce.reproduce,
     report.report,
     demo.demo,
-):
+    doctor.doctor,
+)
+for verb in VERBS:
     app.command(verb.__name__, help=prose(verb))(verb)
 app.add_typer(data.app, name="data")
 app.add_typer(export.app, name="export")
