@@ -13,14 +13,15 @@ from torch import Tensor, fx
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from glstm.errors import ShapeError
-from glstm.gates import Gate, apply_threshold, check_threshold
+from glstm.doubts import doubts
+from glstm.errors import GateWarning, ShapeError
+from glstm.gates import Gate, Gaussian, apply_threshold, check_threshold
 from glstm.ops import CANDIDATES, gated_lstm
 from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
-from glstm.times import Frame, as_tensor, as_times, count_up, has_values, span_of, unpacked, whole_number
+from glstm.times import Frame, as_tensor, as_times, count_up, has_values, plainly, span_of, unpacked, whole_number
 from glstm.weights import LSTMWeights
 
 State = tuple[Tensor, Tensor]
@@ -150,9 +151,37 @@ class GatedLSTM(LSTMWeights):
         """At the first call that shows values, fit what waits for times."""
         if not self._knows(x) or not self._holds_values():
             return
-        if self.seen is None:
+        before = self.seen
+        if before is None:
             self._see(times, valid)
-        self._new = self.seen is None
+        if self.seen is None or not self.training:
+            return
+        self._new = False
+        if self.seen.steps > 1:  # from a single step, nothing can be told
+            known = count_up(times, torch.device("cpu")) if isinstance(times, range) else times
+            if before is not None:  # as from `fit_times`: this call may be a piece of these
+                known = known.flatten() if valid is None or known.dim() == 1 else known[valid]
+                known, valid = torch.cat((known.detach().cpu().double(), before.times)), None
+            for sentence in self._doubts(known, valid, isinstance(times, range)):
+                warnings.warn(sentence, GateWarning, stacklevel=5)
+
+    def _doubts(self, times: Tensor | None, valid: Tensor | None, counted: bool) -> list[str]:
+        """What looks wrong about the gate's values at these times; or in general, if they are not known."""
+        largest = 1.0
+        if times is not None:
+            known = times.detach() if valid is None or times.dim() == 1 else times.detach()[valid]
+            known = known.cpu().double().unique()  # sorted
+            times = known if len(known) else None
+        if times is not None and not isinstance(self.gate, Gaussian):
+            some = times[:: 1 + len(times) * self.hidden_size // LARGEST_TABLE].to(next(self.parameters()).device)
+            with torch.no_grad():
+                largest = max(float(self.openness_at(suffix, some, threshold=0.0).max()) for _, suffix in self.places())
+        return doubts(self.gate, self._all_in_time(), times, counted, largest)
+
+    def _all_in_time(self) -> dict[str, Tensor]:
+        """The gate's values of all layers and directions together, in the user's time, on the CPU."""
+        each = [self.gate_in_time(suffix) for _, suffix in self.places()]
+        return {name: torch.cat([values[name].cpu() for values in each]) for name in self.gate.names}
 
     def openness_at(
         self, suffix: str, times: Tensor, *, threshold: float | None = None, training: bool | None = None
@@ -385,7 +414,28 @@ class GatedLSTM(LSTMWeights):
             "segment": None,
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
-        return ", ".join(parts)
+        return ", ".join((*parts, *self._gate_in_words()))
+
+    def _gate_in_words(self) -> list[str]:
+        """The range of each gate value in the user's time, and how open the gate is at the times that it has seen."""
+        if not self.gate.names or not all(has_values(self._named(name).detach()) for name in self._gate_names()):
+            return []
+        words = []
+        values = self._all_in_time()
+        widths = [float(values[name].abs().max()) for name in self.gate.in_time if name not in self.gate.moments]
+        for name, value in values.items():
+            low, high = float(value.min()), float(value.max())
+            scale = high - low or (max(widths, default=0.0) if name in self.gate.moments else 0.0)
+            ends = dict.fromkeys(plainly(end, scale) for end in (low, high))
+            words.append(f"{name}={'None' if self.unfitted and name in self._own else '..'.join(ends)}")
+        if self.seen is None or self.unfitted:
+            return words
+        with torch.no_grad():
+            times = self.seen.times[:: 1 + self.seen.steps // 1000].to(next(self.parameters()).device)
+            at = max(self.threshold, 0.01)
+            tables = [self.openness_at(suffix, times, threshold=at, training=False) for _, suffix in self.places()]
+            share = torch.stack(tables).gt(0).double().mean().item()
+        return [*words, f"open {share:.0%} of {self.seen.steps} steps at k > {at:g}"]
 
 
 def _side_by_side(outputs: list[Tensor]) -> Tensor:
