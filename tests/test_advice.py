@@ -17,7 +17,7 @@ MISTAKES = {
     "mu elsewhere": (
         {"mu": (5000, 6000), "sigma": 50.0},
         None,
-        "mu of 20 of 20 units, .* outside the times, .*1 to 200",
+        "mu of 20 of 20 units.* outside the times, .*1 to 200",
     ),
     "mu of longer sequences": ({"mu": (1, 2000), "sigma": 50.0}, None, "is outside the times"),
     "sigma far too narrow": ({"mu": (1, 200), "sigma": 0.01}, None, "about 0.01, is far below the step .* about 1:"),
