@@ -246,3 +246,19 @@ def test_a_layer_without_gates_has_nothing_to_fit():
     assert not layer.unfitted
     layer.fit_times(10)
     layer(torch.randn(4, 1, 2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_captured_graph_is_not_disturbed_and_a_call_on_the_device_fits():
+    times = NOW + torch.arange(20, dtype=torch.float64, device="cuda")
+    layer, x = fresh().cuda().eval(), torch.randn(20, 3, 2, device="cuda")
+    with torch.no_grad():
+        LSTM(2, 8).cuda()(x)  # what is made at a first call
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            layer(x)
+        assert layer.unfitted
+        layer(x, times=times)
+        graph.replay()
+    assert covers(layer, NOW, NOW + 19)
+    assert layer.mu_l0.is_cuda
