@@ -144,7 +144,7 @@ class GatedLSTM(TimedWeights):
         else:
             t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
         h, c = self._initial_state(hx, x, batched)
-        if not torch.compiler.is_compiling() and self._new:
+        if not torch.compiler.is_compiling() and self._new and (self.training or self.seen is None):
             self._meet(x, range(1, x.shape[0] + 1) if times is None else t, None)
         output, (h, c) = self._run(x, h, c, t, None, sequence, alone)
         if not batched:
@@ -172,7 +172,7 @@ class GatedLSTM(TimedWeights):
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
             h, c = [row[order] for row in h], [row[order] for row in c]
-        if not torch.compiler.is_compiling() and self._new:
+        if not torch.compiler.is_compiling() and self._new and (self.training or self.seen is None):
             self._meet(x, range(1, steps + 1) if times is None else t, valid)
         equally_long = bool((lengths == steps).all())
         output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, self._alone(x))
