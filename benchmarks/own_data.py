@@ -4,8 +4,8 @@
     python benchmarks/own_data.py table --series FOLDER --store FOLDER
 
 FOLDER holds NAME_TRAIN.ts and NAME_TEST.ts of every set, as the packages sktime and aeon bring them along. `train`
-calls `glstm train` for every set, network and learning rate, and goes on with what was begun. `table` takes, for every
-network, the learning rate with the lowest mean validation error of its seeds, and writes benchmarks/own_data.json: test
+calls `glstm train` for every set, network, reading and learning rate, and goes on with what was begun. `table` takes, for every
+network, the reading and the learning rate with the lowest mean validation error of its seeds, and writes benchmarks/own_data.json: test
 figures of these runs alone, operations, and the time of one sequence on this machine's CPU.
 """
 
@@ -31,7 +31,8 @@ from glstm.training.run import RunFolder
 RESULT = Path(__file__).parent / "own_data.json"
 STEPS = {"PLAID": 1344, "ACSF1": 1460, "PickupGestureWiimoteZ": 361, "BasicMotions": 100, "JapaneseVowels": 29}
 SEEDS = 5
-RATES = ("0.001", "0.003", "0.01")  # of each network the same ones: equal effort
+# Of each network the same choices: equal effort.
+CHOICES = [f"{reads}-{rate}" for reads in ("last", "mean") for rate in ("0.001", "0.003", "0.01")]
 COMMON = ("--seeds", str(SEEDS), "--epochs", "300", "--patience", "60")
 NETWORKS = {
     "g-LSTM": ("--cell", "glstm"),
@@ -43,25 +44,39 @@ NETWORKS = {
 GRU_SHARE = 3 / 4  # of an LSTM's operations: three gates where it has four
 
 
-def folder_of(store: Path, name: str, network: str, rate: str) -> Path:
-    return store / name / network.replace(" ", "").replace(",", "-") / rate
+def folder_of(store: Path, name: str, network: str, choice: str) -> Path:
+    return store / name / network.replace(" ", "").replace(",", "-") / choice
 
 
 def train(series: Path, store: Path, sets: list[str], device: str, parallel: int) -> None:
-    jobs = [(name, network, rate) for name in sets for network in NETWORKS for rate in RATES]
+    jobs = [(name, network, choice) for name in sets for network in NETWORKS for choice in CHOICES]
 
     def run(job: tuple[str, str, str]) -> None:
-        name, network, rate = job
+        name, network, choice = job
+        reads, rate = choice.split("-")
         out = folder_of(store, *job)
         options = [option.format(steps=STEPS[name]) for option in NETWORKS[network]]
         files = [str(series / f"{name}_TRAIN.ts"), "--test", str(series / f"{name}_TEST.ts")]
-        command = ["train", *files, *options, *COMMON, "--lr", rate, "--device", device, "--out", str(out)]
+        command = [
+            "train",
+            *files,
+            *options,
+            *COMMON,
+            "--reads",
+            reads,
+            "--lr",
+            rate,
+            "--device",
+            device,
+            "--out",
+            str(out),
+        ]
         if (out / "seed0").exists():
             command = ["train", "--resume", str(out), "--device", device]
         began = time.monotonic()
         done = subprocess.run([sys.executable, "-m", "glstm", *command], capture_output=True, text=True)
-        words = (done.stdout + done.stderr).strip().splitlines()[-1:]
-        print(f"{time.monotonic() - began:6.1f} s  {name}, {network}, {rate}: {' '.join(words)}", flush=True)
+        words = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()[-1:]
+        print(f"{time.monotonic() - began:6.1f} s  {name}, {network}, {choice}: {' '.join(words)}", flush=True)
 
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(run, jobs))
@@ -76,8 +91,8 @@ def table(series: Path, store: Path, sets: list[str]) -> None:
         for network, row in rows.items():
             print(name, network, json.dumps(row), flush=True)
     protocol = {
-        "seeds": SEEDS, "learning_rates": RATES, "settings": COMMON, "networks": NETWORKS,
-        "chosen": "learning rate by the mean validation error of the seeds, epoch by validation error",
+        "seeds": SEEDS, "choices": CHOICES, "settings": COMMON, "networks": NETWORKS,
+        "chosen": "reading and learning rate by the mean validation error of the seeds, then the loss; epoch likewise",
         "threshold": "the largest without a larger validation error",
     }  # fmt: skip
     RESULT.write_text(json.dumps({**describe(), "protocol": protocol, "sets": found}, indent=2) + "\n")
@@ -85,17 +100,21 @@ def table(series: Path, store: Path, sets: list[str]) -> None:
 
 def chosen(store: Path, task: Task, name: str, network: str) -> dict:
     validation = {}
-    for rate in RATES:
-        results = [json.loads(path.read_text()) for path in folder_of(store, name, network, rate).glob("*/result.json")]
-        if len(results) == SEEDS:
-            validation[rate] = statistics.mean(one["validation_error"] for one in results)
-    rate = min(validation, key=lambda one: validation[one])
-    runs = sorted(folder_of(store, name, network, rate).glob("seed*"))
+    for choice in CHOICES:
+        folder = folder_of(store, name, network, choice)
+        results = [json.loads(path.read_text()) for path in sorted(folder.glob("*/result.json"))]
+        if len(results) != SEEDS:
+            raise SystemExit(f"{folder} has {len(results)} finished runs, not {SEEDS}: train again")
+        validation[choice] = [
+            statistics.mean(one[key] for one in results) for key in ("validation_error", "validation_loss")
+        ]
+    choice = min(validation, key=lambda one: validation[one])  # of equal errors, the smaller loss
+    runs = sorted(folder_of(store, name, network, choice).glob("seed*"))
     results = [json.loads((run / "result.json").read_text()) for run in runs]
     accuracies = [1 - one["test_error"] for one in results]
     row = {
-        "rate": rate,
-        "validation_error": validation,
+        "choice": choice,
+        "validation": validation,
         "accuracy": statistics.mean(accuracies),
         "deviation": statistics.stdev(accuracies),
         "best_epochs": [one["epoch"] for one in results],

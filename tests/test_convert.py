@@ -37,7 +37,7 @@ def test_what_torch_cannot_express_is_refused():
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_pruning_keeps_every_output_that_is_read(layers, bidirectional, bias):
-    full = GLSTM(3, 12, layers, bidirectional=bidirectional, bias=bias, sigma=2.0, dtype=torch.float64)
+    full = GLSTM(3, 12, layers, bidirectional=bidirectional, bias=bias, sigma=2.0, dtype=torch.float64).eval()
     full.set_gate(mu=(-20, 40))  # about a third of the units is near 1..20
     x = torch.randn(20, 4, 3, dtype=torch.float64)
     full.threshold = 0.05
@@ -75,8 +75,18 @@ def test_frozen_stays_frozen_and_the_random_stream_stays_where_it_was():
         prune(PLSTM(3, 6), 10, 0.01)
 
 
+def test_a_model_in_place_of_its_layer_is_named():
+    model = glstm.SequenceModel(GLSTM(3, 6), torch.nn.Linear(6, 1))
+    with pytest.raises(TypeError, match=r"prune takes a gated layer, .* not a SequenceModel: prune\(model.layer"):
+        prune(model, 10, 0.01)
+    with pytest.raises(TypeError, match=r"to_lstm takes a gated layer, such as a GLSTM, not a LSTM"):
+        to_lstm(torch.nn.LSTM(3, 6))
+    with pytest.raises(TypeError, match=r"from_lstm takes a torch.nn.LSTM, not a GLSTM"):
+        from_lstm(model.layer)
+
+
 def test_pruning_everything_leaves_one_closed_unit():
-    layer = GLSTM(3, 6, mu=500.0, sigma=1.0)
+    layer = GLSTM(3, 6, mu=500.0, sigma=1.0).eval()
     pruned = prune(layer, torch.arange(1.0, 11.0), 0.01)
     assert pruned.hidden_size == 1
     assert (pruned(torch.randn(10, 2, 3))[0] == 0).all()

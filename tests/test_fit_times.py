@@ -131,7 +131,7 @@ def test_what_was_given_set_or_loaded_stays():
     changed(x)
     assert changed.sigma_l0.tolist() == [40] * 8
     assert moments(changed).max() <= 20
-    loaded = fresh()
+    loaded = fresh().eval()
     loaded.load_state_dict(fresh(1).fit_times(500).state_dict())
     loaded(x)
     assert covers(loaded, 1, 500)
@@ -172,13 +172,35 @@ def test_copies_and_saved_layers_fit_the_same(called, tmp_path):
     assert torch.equal(model(x, times), expected)
 
 
+def test_a_fit_to_the_placeholders_own_length_is_not_taken_for_none():
+    layer = fresh().fit_times(784)
+    layer.load_state_dict(copy.deepcopy(layer.state_dict()))
+    assert not layer.unfitted
+    layer.eval()(torch.randn(30, 1, 2))
+    assert covers(layer, 1, 784)
+
+
+@pytest.mark.parametrize("options", [{"origin": NOW, "unit": 60.0}, {"unit": 60.0}])
+def test_a_given_frame_waits_for_times_too(options):
+    layer, times = fresh(**options), NOW + 60.0 * torch.arange(50, dtype=torch.float64)
+    other = GLSTM(2, 8, **options)
+    other.load_state_dict(layer.state_dict())
+    for one in (layer, other):
+        assert one.unfitted
+        one(torch.randn(50, 1, 2), times=times)
+        assert covers(one, NOW, NOW + 49 * 60)
+        assert one.unit == 60
+        assert one.mu_l0.abs().max() < 60
+    assert torch.equal(layer.mu_l0, other.mu_l0)
+
+
 def test_budget_prune_deploy_and_stream_fit_too():
     layer = fresh()
     assert 0.3 < budget(layer, 40).item() < 0.7
     assert covers(layer, 1, 40)
     pruned = prune(fresh(), 40, 0.01)
     assert covers(pruned, 1, 40)
-    pruned(torch.randn(90, 1, 2))
+    pruned.eval()(torch.randn(90, 1, 2))
     assert covers(pruned, 1, 40)
     model = SequenceModel(fresh(), torch.nn.Linear(8, 1)).eval()
     deploy(model, 40)
@@ -224,3 +246,19 @@ def test_a_layer_without_gates_has_nothing_to_fit():
     assert not layer.unfitted
     layer.fit_times(10)
     layer(torch.randn(4, 1, 2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_captured_graph_is_not_disturbed_and_a_call_on_the_device_fits():
+    times = NOW + torch.arange(20, dtype=torch.float64, device="cuda")
+    layer, x = fresh().cuda().eval(), torch.randn(20, 3, 2, device="cuda")
+    with torch.no_grad():
+        LSTM(2, 8).cuda()(x)  # what is made at a first call
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            layer(x)
+        assert layer.unfitted
+        layer(x, times=times)
+        graph.replay()
+    assert covers(layer, NOW, NOW + 19)
+    assert layer.mu_l0.is_cuda

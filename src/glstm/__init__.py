@@ -2,12 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
+from glstm.advice import check as check
+from glstm.advice import parameter_groups as parameter_groups
 from glstm.analysis import count_cached_ops as count_cached_ops
 from glstm.analysis import count_ops as count_ops
 from glstm.analysis import gradient_flow as gradient_flow
 from glstm.convert import from_lstm as from_lstm
 from glstm.convert import prune as prune
 from glstm.convert import to_lstm as to_lstm
+from glstm.errors import GateWarning as GateWarning
 from glstm.gated import GatedLSTM as GatedLSTM
 from glstm.gates import Clockwork as Clockwork
 from glstm.gates import Gate as Gate

@@ -14,6 +14,7 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 def to_lstm(layer: GatedLSTM) -> nn.LSTM:
     """The same weights with every gate fully open, as a `torch.nn.LSTM`."""
+    _check_layer(layer, "to_lstm")
     if layer.candidate != "tanh":
         raise ValueError(f"torch.nn.LSTM has a tanh candidate, but this layer has candidate={layer.candidate!r}")
     with _own_randomness():
@@ -35,6 +36,8 @@ def from_lstm(
 
     The options are those of `GLSTM`: mu and sigma that are left open fit the times of the first call.
     """
+    if not isinstance(lstm, nn.LSTM):
+        raise TypeError(f"from_lstm takes a torch.nn.LSTM, not a {type(lstm).__name__}")
     gate: dict[str, Any] = {"mu": mu, "sigma": sigma, "threshold": threshold, "origin": origin, "unit": unit}
     layer = GLSTM(**_shape(lstm), proj_size=lstm.proj_size, **gate)
     layer.load_state_dict(lstm.state_dict(), strict=False)
@@ -42,7 +45,7 @@ def from_lstm(
 
 
 @torch.no_grad()
-def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
+def prune(layer: GLSTM, times: Any, threshold: float) -> GLSTM:
     """The same layer without the units that are closed at every one of `times` (a number T stands for 1..T).
 
     A unit that never opens keeps its initial state, which is zero unless `hx` is given, so it has no effect on others.
@@ -51,6 +54,7 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     stack have the same size, so the layer with the most open units decides it, and the others keep some closed units
     besides their open ones.
     """
+    _check_layer(layer, "prune")
     if not isinstance(layer.gate, Gaussian):
         raise ValueError(f"prune takes a layer with Gaussian gates, not with {type(layer.gate).__name__} ones")
     ever_open = _ever_open(layer, times, threshold)
@@ -82,7 +86,15 @@ def prune(layer: GLSTM, times: Tensor | int, threshold: float) -> GLSTM:
     return _same_mode(layer, pruned)
 
 
-def _ever_open(layer: GLSTM, times: Tensor | int, threshold: float) -> Tensor:
+def _check_layer(layer: Any, function: str) -> None:
+    if isinstance(layer, GatedLSTM):
+        return
+    own = getattr(layer, "layer", None)
+    hint = f": {function}(model.layer, ...)" if isinstance(own, GatedLSTM) else ""
+    raise TypeError(f"{function} takes a gated layer, such as a GLSTM, not a {type(layer).__name__}{hint}")
+
+
+def _ever_open(layer: GLSTM, times: Any, threshold: float) -> Tensor:
     """(layers x directions, H)"""
     before, layer.threshold = layer.threshold, threshold
     try:

@@ -11,3 +11,11 @@ class DataError(UserError):
 
 class ShapeError(ValueError, RuntimeError):
     """A tensor has the wrong shape: a RuntimeError, as in torch, and a ValueError, as elsewhere in Python."""
+
+
+class GateWarning(UserWarning):
+    """A layer's gates do not fit its times; the message says why, and what would.
+
+    A sequence that is fed in pieces can look like that at its first piece: `layer.fit_times` with all times before it
+    says that there is more to come.
+    """

@@ -6,7 +6,6 @@ Shapes: T steps, B samples, D inputs, H units.
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
 
 import torch
 from torch import Tensor, fx
@@ -14,23 +13,22 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from glstm.errors import ShapeError
-from glstm.gates import Gate, apply_threshold, check_threshold
+from glstm.gates import Gate, check_threshold
 from glstm.ops import CANDIDATES, gated_lstm
 from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
-from glstm.times import Frame, as_tensor, as_times, count_up, has_values, span_of, unpacked, whole_number
-from glstm.weights import LSTMWeights
+from glstm.timed import TimedWeights, Times
+from glstm.times import Frame, as_times, count_up
 
 State = tuple[Tensor, Tensor]
 Rows = Sequence[Tensor] | Tensor  # one for each layer and direction
-Times = Tensor | range  # (T,), or (T, B) with times per sample; a range where they only count steps
 
 LARGEST_TABLE = 2**24  # numbers in a table of openness that is made at once in evaluation
 
 
-class GatedLSTM(LSTMWeights):
+class GatedLSTM(TimedWeights):
     """An LSTM stack whose units open as `gate` says; the general form of `GLSTM`, `PLSTM` and `LSTM`.
 
     Parameters, their names and the gate order i f g o are `torch.nn.LSTM`'s; each layer and direction adds the
@@ -95,80 +93,6 @@ class GatedLSTM(LSTMWeights):
         check_segment(value)
         self._segment = value
 
-    def openness(self, times: Any) -> Tensor:
-        """How open each unit is, thresholded: (layers x directions, T, H); a number T stands for times 1..T.
-
-        With times per sample, laid out like the input, or packed: (layers x directions, T, B, H). Padding is closed.
-        """
-        times, valid = self._given_times(times)
-        if self.unfitted and self._knows(times):
-            self._see(times, valid)
-        k = torch.stack([self.openness_at(suffix, times) for _, suffix in self.places()])
-        return k if valid is None else torch.where(valid.unsqueeze(-1), k, 0)
-
-    def fit_times(self, times: Any) -> Self:
-        """Choose the gate's values that were left open, such as mu=None, for these times; returns the layer.
-
-        times: a number T for 1..T, (T,), or one row a sample, laid out like the input, or packed. Without this, the
-        first call does it. Call it where the first call does not see all times, as with a sequence that is fed in
-        pieces or batches of unequal lengths; where it does not see values, as inside torch.compile; and before an
-        optimiser needs to know the span of time. Values that were learned since an earlier call are chosen anew. Values
-        that were given or loaded stay.
-        """
-        known, valid = self._given_times(times)
-        if not self._knows(known) or not self._holds_values():
-            raise ValueError("fit_times needs times and parameters with values: call it outside of torch's transforms")
-        if not self._see(known, valid):
-            raise ValueError("fit_times needs at least one time")
-        return self
-
-    def _given_times(self, times: Any) -> tuple[Tensor, Tensor | None]:
-        """As (T,) or (T, B), and which of these are no padding."""
-        device = next(self.parameters()).device
-        if isinstance(times, PackedSequence):
-            padded, valid = unpacked(times)
-            valid = valid.to(device)
-            return as_times(padded, len(padded), padded.shape[1], False, device, valid), valid
-        times = as_tensor(times)
-        if times.dim() == 0:
-            return as_times(None, whole_number(times), 0, False, device), None
-        steps, batch = (times.T if self.batch_first else times).shape if times.dim() == 2 else (len(times), 0)
-        return as_times(times, steps, batch, self.batch_first, device), None
-
-    def _knows(self, value: Tensor) -> bool:
-        """Whether the value of a tensor can be looked at, and parameters can be changed."""
-        return not watched((value,)) and has_values(value)
-
-    def _see(self, times: Times, valid: Tensor | None) -> bool:
-        span = span_of(times, valid)
-        if span is not None:
-            self.seen = span
-            self._fit(span)
-        return span is not None
-
-    def _meet(self, x: Tensor, times: Times, valid: Tensor | None) -> None:
-        """At the first call that shows values, fit what waits for times."""
-        if not self._knows(x) or not self._holds_values():
-            return
-        if self.seen is None:
-            self._see(times, valid)
-        self._new = self.seen is None
-
-    def openness_at(
-        self, suffix: str, times: Tensor, *, threshold: float | None = None, training: bool | None = None
-    ) -> Tensor:
-        """k (T, H) of the layer and direction with this suffix, at times (T,); (T, B, H) with times per sample (T, B).
-
-        `threshold` and `training`, where given, stand for the layer's own.
-        """
-        threshold = self.threshold if threshold is None else threshold
-        training = self.training if training is None else training
-        dtype = self.weights(suffix).w_hh.dtype
-        relative = self._frame.relative(times, dtype)
-        k = apply_threshold(self.gate.openness(relative, self.gate_values(suffix), training), threshold)
-        # A gate that opens all units alike has one column for all of them.
-        return k.expand(*times.shape, self.hidden_size).to(dtype)
-
     @contextmanager
     def recording_openness(self) -> Iterator[list[Tensor]]:
         """Inside it, every call appends the k that it uses to the list: one table for each layer and direction.
@@ -220,7 +144,7 @@ class GatedLSTM(LSTMWeights):
         else:
             t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
         h, c = self._initial_state(hx, x, batched)
-        if not torch.compiler.is_compiling() and self._new:
+        if not torch.compiler.is_compiling() and self._new and (self.training or self.seen is None):
             self._meet(x, range(1, x.shape[0] + 1) if times is None else t, None)
         output, (h, c) = self._run(x, h, c, t, None, sequence, alone)
         if not batched:
@@ -248,7 +172,7 @@ class GatedLSTM(LSTMWeights):
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
             h, c = [row[order] for row in h], [row[order] for row in c]
-        if not torch.compiler.is_compiling() and self._new:
+        if not torch.compiler.is_compiling() and self._new and (self.training or self.seen is None):
             self._meet(x, range(1, steps + 1) if times is None else t, valid)
         equally_long = bool((lengths == steps).all())
         output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, self._alone(x))
@@ -385,7 +309,7 @@ class GatedLSTM(LSTMWeights):
             "segment": None,
         }
         parts += [f"{name}={getattr(self, name)}" for name, value in defaults.items() if getattr(self, name) != value]
-        return ", ".join(parts)
+        return ", ".join((*parts, *self._gate_in_words()))
 
 
 def _side_by_side(outputs: list[Tensor]) -> Tensor:

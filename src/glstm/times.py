@@ -5,7 +5,7 @@ A layer's gates do not compute with these but with time relative to an origin, i
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 
 import torch
@@ -83,6 +83,13 @@ class Span(NamedTuple):
     def times(self) -> Tensor:
         """As many evenly spaced ones."""
         return torch.linspace(self.first, self.last, self.steps, dtype=torch.float64, device="cpu")
+
+
+def plainly(value: float, scale: float) -> str:
+    """A moment or duration for people: as many digits as matter where differences are of this scale."""
+    digits = 3 - floor(log10(abs(scale) or abs(value) or 1.0))
+    text = f"{round(value, digits):.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def span_of(times: "Tensor | range", valid: Tensor | None = None) -> Span | None:

@@ -197,17 +197,16 @@ class LSTMWeights(nn.Module):
         self._fitted = True
         if self._frame_given == PLAIN and self._own.intersection(self.gate.moments):
             self._reframe(span.frame)
-        with torch.no_grad():
-            for name in self._own:
-                for _, suffix in self.places():
-                    value = self.gate.fitted(name, self._draws[name + suffix], span.first, span.first + span.width)
-                    self._named(name + suffix).copy_(self._inside(name, value))
+        first, last = span.first, span.first + span.width
+        places = [(name, suffix) for _, suffix in self.places() for name in self._own]
+        self._put({at: self.gate.fitted(at[0], self._draws["".join(at)], first, last) for at in places})
 
     def _is_unseen(self) -> bool:
         if not all(has_values(self._named(name).detach()) for name in self._gate_names()):
             return False
         unseen = all(self.gate.unseen(self.gate_values(suffix)) for _, suffix in self.places())
-        return unseen or all(_close(self._named(name), draw) for name, draw in self._draws.items())
+        dtype = self.weights("_l0").w_hh.dtype
+        return unseen or all(self._named(name).cpu().equal(draw.to(dtype)) for name, draw in self._draws.items())
 
     def _same_times_as(self, other: "LSTMWeights") -> None:
         """For a layer that gets its values from another one: nothing is left to fit."""
@@ -289,7 +288,7 @@ class LSTMWeights(nn.Module):
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        if loaded and self._draws and key not in state_dict and self._is_unseen():
+        if loaded and self._draws and self._frame == self._frame_given and self._is_unseen():
             # A state from before the first call: as then, the values wait for times.
             self._own, self._fitted, self.seen = frozenset(self.gate.left_open()), False, None
             self._draws = {name: _copy(self._named(name)) for name in self._draws}
@@ -303,5 +302,5 @@ def _copy(value: Tensor) -> Tensor:
 
 
 def _close(value: Tensor, draw: Tensor) -> bool:
-    """Whether it is what was drawn, in any precision."""
-    return has_values(value.detach()) and torch.allclose(_copy(value), draw, rtol=1e-2)
+    """Whether it is what was drawn, but for rounding to 16 bits."""
+    return has_values(value.detach()) and torch.allclose(_copy(value), draw, rtol=4e-3)

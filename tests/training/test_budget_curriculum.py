@@ -1,5 +1,6 @@
 """The budget charges for openness; the curriculum buys it back."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,25 @@ def test_budget_is_the_mean_openness_and_pulls_gates_shut():
     assert budget(LSTM(2, 3), 10).item() == 1
     with pytest.raises(ValueError, match="no gated layer"):
         budget(torch.nn.Linear(1, 1), 10)
+
+
+def test_budget_takes_any_times_and_names_what_it_cannot_take():
+    layer = GLSTM(2, 8, mu=(1, 12), sigma=3.0, batch_first=True)
+    rows = [torch.arange(1.0, 8.0), torch.arange(3.0, 6.0), torch.arange(2.0, 14.0)]
+    packed = torch.nn.utils.rnn.pack_sequence(rows, enforce_sorted=False)
+    each = torch.cat([layer.openness(row).flatten() for row in rows])
+    assert budget(layer, packed).item() == pytest.approx(each.mean().item())
+    assert (
+        budget(layer, np.arange(1, 13)).item() == budget(layer, 12).item() == budget(layer, list(range(1, 13))).item()
+    )
+    with pytest.raises(TypeError, match="budget takes a model or a layer, not NoneType"):
+        budget(None, 10)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="budget needs the times"):
+        budget(layer, None)
+    with pytest.raises(ValueError, match=r"a single number in place of times is a number of steps, not 2.5"):
+        budget(layer, 2.5)
+    with pytest.raises(ValueError, match=r"not datetime64\[D\]; dates become numbers"):
+        budget(layer, np.array(["2024-01-01", "2024-01-02"], "datetime64[D]"))
 
 
 def test_budget_charges_only_for_what_the_threshold_leaves_open():

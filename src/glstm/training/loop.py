@@ -144,7 +144,7 @@ class Trainer:
                 finished = self._train_epoch(display, should_stop)
         finally:
             display.stop()
-        if finished:
+        if finished and not self.diverged:
             self._test_the_best()
         if self.diverged:
             self._report_divergence()
@@ -156,11 +156,11 @@ class Trainer:
         return self.epoch > self.epochs or len(self.population.done) == len(self.runs)
 
     def _note_done(self) -> None:
-        self.population.done = {row for row, run in enumerate(self.runs) if run.is_done}
+        self.population.done = self.diverged | {row for row, run in enumerate(self.runs) if run.is_done}
 
     def _test_the_best(self) -> None:
         """With a validation set, the test set is used once: by the network of each run's best epoch."""
-        if not self.task.validation_size or not all(run.history for run in self.runs):
+        if not self.task.validation_size or any(run.best is None for run in self.runs):
             return
         with ExitStack() as stack:
             for run in self.runs:
@@ -175,8 +175,10 @@ class Trainer:
                 "mean_k": score.mean_k if score else best.mean_k,
                 "open_share": score.open_share if score else best.open_share,
             }  # fmt: skip
-            if self.fabric.is_global_zero and row not in self.diverged:
+            if self.fabric.is_global_zero:
                 run.folder.write_result(run.result)
+                if row in self.diverged:  # nothing else of it is saved any more
+                    save_values(run.folder.model, run.best or {})
 
     def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         """If the process was killed between two saves, runs are at different places: those behind train until all are
@@ -332,9 +334,12 @@ class Trainer:
         self.save_gap = max(SAVE_GAP, SAVE_SHARE * (self.saved_at - began))
 
     def _report_divergence(self) -> None:
+        self._test_the_best()
         lost = [self.runs[index] for index in sorted(self.diverged)]
         names = ", ".join(f"{run.folder.path} (seed {run.settings.seed})" for run in lost)
         text = f"{names}: the loss became nan or infinite, training diverged; lower lr or gate_lr, or clip harder"
+        if all(run.best is not None for run in lost):
+            text += "; the best epoch before that is kept"
         others = [run for run in self.runs if run not in lost]
         if others and self.epoch <= self.epochs:
             text += f"; the others go on with {' '.join(f'--resume {run.folder.path}' for run in others)}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf, isfinite
 from typing import Any
 
 from torch import Tensor
@@ -37,6 +38,8 @@ class Run:
 
         def rank(row: EpochRow) -> tuple[float, float]:
             error, loss = row.validation_error or 0.0, row.validation_loss or 0.0
+            if not isfinite(error + loss):
+                return inf, inf
             return (loss + charge * (row.mean_k or 0.0), error) if charge else (error, loss)
 
         return min(self.history, key=rank)

@@ -1,0 +1,127 @@
+"""Advice for own training loops: learning rates that fit the times, and what looks wrong about a network's gates."""
+
+import copy
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from glstm.gated import GatedLSTM
+from glstm.layers import gate_parameters, gated_layers, weight_parameters
+from glstm.times import Span, span_of
+
+FAST = 0.1  # of the span in one update: a gate leaves the times before it has learned anything
+SLOW, UPDATES = 0.01, 1000  # of the span in so many updates: a gate stays where it is
+
+
+def parameter_groups(
+    model: nn.Module, lr: float = 1e-3, gate_lr: float | None = None, *, times: Any = None
+) -> list[dict[str, Any]]:
+    """Groups for a torch optimiser: the weights with `lr`, the gates' moments and durations with a rate of their own.
+
+    `gate_lr` is in the unit of the times, for one update of an optimiser such as Adam, whose steps are about as large
+    as the rate; None stands for lr x the span of the times that the layer has seen (or of `times`, which are fitted if
+    nothing was before; of a layer with given mu that has seen none: the range of mu and two sigma). The rates returned
+    are for the stored parameters, so layers with different units have groups of their own. Gate values that are no
+    times, such as a ratio, go with the weights; frozen parameters are left out.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"parameter_groups takes a model or a layer, not {type(model).__name__}")
+    in_time = {id(value): layer for layer in gated_layers(model) for value in _in_time(layer)}
+    weights = [*weight_parameters(model), *(gate for gate in gate_parameters(model) if id(gate) not in in_time)]
+    weights = [weight for weight in weights if weight.requires_grad]
+    by_rate: dict[float, list[nn.Parameter]] = {}
+    for layer in gated_layers(model):
+        gates = [gate for gate in _in_time(layer) if gate.requires_grad]
+        if gates:
+            by_rate.setdefault(_rate(layer, lr, gate_lr, times), []).extend(gates)
+    groups = [{"params": weights, "lr": lr}] if weights else []
+    return groups + [{"params": gates, "lr": rate} for rate, gates in by_rate.items()]
+
+
+def _in_time(layer: GatedLSTM) -> list[nn.Parameter]:
+    """The parameters that are moments or durations."""
+    names = [name + suffix for _, suffix in layer.places() for name in layer.gate.in_time]
+    return [value for name in names if isinstance(value := layer._parameters.get(name), nn.Parameter)]
+
+
+def _rate(layer: GatedLSTM, lr: float, gate_lr: float | None, times: Any) -> float:
+    if layer.unfitted:
+        if times is None:
+            raise ValueError(
+                "a layer that has not seen any times yet has no unit and no span for its gates' rate: give "
+                "parameter_groups the times (times=784 for 784 steps), or call layer.fit_times(times) before"
+            )
+        layer.fit_times(times)
+    span = _width(layer, times) if gate_lr is None else 0.0
+    return (lr * span if gate_lr is None else gate_lr) / layer.unit
+
+
+def _width(layer: GatedLSTM, times: Any = None) -> float:
+    """The span of the times that the gates are for, in the user's time."""
+    span = layer.seen if times is None else _span(layer, times)
+    if span is not None:
+        return span.width
+    values = layer._all_in_time()
+    moments = [values[name] for name in layer.gate.moments]
+    durations = [values[name].abs().mean() for name in layer.gate.in_time if name not in layer.gate.moments]
+    spread = max((float(moment.max() - moment.min()) for moment in moments), default=0.0)
+    return spread + 2 * max(map(float, durations), default=0.0)
+
+
+def _span(layer: GatedLSTM, times: Any) -> Span | None:
+    return span_of(*layer._given_times(times))
+
+
+def check(model: nn.Module, times: Any = None, optimizer: Optimizer | None = None) -> list[str]:
+    """What looks wrong about the gates of a model or a layer, one sentence each; an empty list if nothing does.
+
+    times: as `openness` takes them; None stands for those of the layer's first call. With an optimiser, the gates'
+    learning rates are looked at, too. Nothing is changed.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"check takes a model or a layer, not {type(model).__name__}")
+    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, GatedLSTM)]
+    found: list[str] = []
+    for name, layer in layers:
+        sentences = _about_layer(layer, times, optimizer)
+        found += [f"{name}: {sentence}" if len(layers) > 1 and name else sentence for sentence in sentences]
+    return found
+
+
+def _about_layer(layer: GatedLSTM, times: Any, optimizer: Optimizer | None) -> list[str]:
+    if not layer.gate.names:
+        return []
+    # As it will be after its first call with these times.
+    fitted = copy.deepcopy(layer).fit_times(times) if layer.unfitted and times is not None else layer
+    known, valid, counted = None, None, isinstance(times, int)
+    if times is not None:
+        known, valid = fitted._given_times(times)
+    elif (seen := fitted.seen) is not None:
+        known, counted = seen.times, seen == Span(1.0, float(seen.steps), seen.steps)
+    sentences = fitted._doubts(known, valid, counted)
+    return sentences + ([] if optimizer is None else _about_rates(layer, _width(fitted, times), fitted.unit, optimizer))
+
+
+def _about_rates(layer: GatedLSTM, span: float, unit: float, optimizer: Optimizer) -> list[str]:
+    weights = {id(weight) for weights in layer.all_weights for weight in weights}
+    gates = {id(gate) for gate in _in_time(layer) if gate.requires_grad}
+    found: list[str] = []
+    for group in optimizer.param_groups:
+        inside = {id(parameter) for parameter in group["params"]}
+        if not inside & gates:
+            continue
+        rate = float(group["lr"]) * unit
+        if rate > FAST * span:
+            found.append(
+                f"the gates' learning rate of {rate:.3g} a step is more than {FAST:.0%} of the span of the times, "
+                f"{span:.4g}: gates leave the times within a few updates; rates that fit come from "
+                "glstm.parameter_groups(model, lr)"
+            )
+        if inside & weights and 0 < rate * UPDATES < SLOW * span:
+            found.append(
+                f"gates and weights share a learning rate of {rate:.3g}, with which {UPDATES} updates move a gate by "
+                f"{rate * UPDATES:.3g} at most, and the times span {span:.4g}: give the optimiser "
+                "glstm.parameter_groups(model, lr)"
+            )
+    return found

@@ -1,0 +1,115 @@
+"""What looks wrong about gates, in sentences: a layer says it once, as a warning; `glstm.check` says it when asked.
+
+The limits are wide: only what can hardly be meant is doubted. All values here are in the user's time.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from glstm.gates import SMALLEST, WIDE, Gate, Gaussian
+from glstm.times import plainly
+
+OUTSIDE = 0.5  # spans: a moment is outside the times if it is this far before the first or after the last
+REACH = 2.146  # sigmas: as far from its moment a unit is still open with k = 0.01
+COVERED = 0.003  # of the span: if all units together open in less than this, they are in another unit of time
+ALWAYS = 100  # spans: a wider unit is always open
+CLOSED = 1e-3  # k of a unit that does nothing
+
+
+def doubts(gate: Gate, values: Mapping[str, Tensor], times: Tensor | None, counted: bool, largest: float) -> list[str]:
+    """About values (H,) and times (N,), sorted; None where they are not known.
+
+    `counted`: nobody gave the times, they are 1, 2, ... `largest`: k at these times, of a gate that is no Gaussian.
+    """
+    found: list[str] = []
+    if isinstance(gate, Gaussian):
+        found = _about_gaussian(values, times, counted)
+        largest = 1.0 if times is None else _largest(values, times)
+    if not found and times is not None and largest < CLOSED:
+        found.append(
+            f"no unit opens at any step: the largest k is {largest:.2g} from time {_ends(times)}; give the gate values "
+            "that fit these times"
+        )
+    return found
+
+
+def _about_gaussian(values: Mapping[str, Tensor], times: Tensor | None, counted: bool) -> list[str]:
+    mu, sigma = values["mu"], values["sigma"].abs()
+    found: list[str] = []
+    if _most(sigma <= SMALLEST):
+        return [f"sigma is 0 in {_share(sigma <= SMALLEST)} units, so they never open: {_usual_sigma(times)}"]
+    if _most(values["sigma"] < 0):
+        below = _share(values["sigma"] < 0)
+        found.append(f"sigma is below 0 in {below} units: it is a width, so only its magnitude counts; give it above 0")
+    if times is None:
+        return found
+    first, last = float(times[0]), float(times[-1])
+    span = last - first or 1.0
+    width = float(sigma.median())
+    outside = (mu < first - OUTSIDE * span) | (mu > last + OUTSIDE * span)
+    reach = torch.stack(((mu - REACH * sigma).min(), (mu + REACH * sigma).max()))
+    reached = float(reach[1] - reach[0])
+    other_scale = not 0.1 < reached / span < 10
+    if _most(outside):
+        found.append(
+            f"mu of {_share(outside)} units, from {_ends(mu)}, is outside the times, which are from {_ends(times)}: "
+            f"{_why_outside(counted, other_scale)}"
+        )
+    elif reached < COVERED * span:
+        found.append(
+            f"all units together are open only from {_ends(reach)}, less than {COVERED:.1%} of the times, "
+            f"which are from {_ends(times)}: give mu and sigma in the unit of the times, or leave them open (None)"
+        )
+    if width > ALWAYS * span:
+        found.append(
+            f"sigma, about {width:.4g}, is more than {ALWAYS} times the span of the times, {span:.4g}: every unit is "
+            f"always open, which is an LSTM at more cost; {_usual_sigma(times)}"
+        )
+    missed = (first <= mu) & (mu <= last) & (_nearest(mu, times) > REACH * sigma)
+    if _most(missed) and not found:
+        found.append(
+            f"sigma, about {width:.4g}, is far below the step of the times, about {span / max(len(times) - 1, 1):.4g}: "
+            f"no step is inside the window of {_share(missed)} units; {_usual_sigma(times)}"
+        )
+    return found
+
+
+def _why_outside(counted: bool, other_scale: bool) -> str:
+    if counted:
+        return "if the sequence has timestamps, pass them as times=...; else leave mu open (None) or give step numbers"
+    if other_scale:
+        return "give mu and sigma in the unit of the times, such as both in seconds, or leave them open (None)"
+    return "leave mu open (None), or give a range inside the times"
+
+
+def _usual_sigma(times: Tensor | None) -> str:
+    share = f"{WIDE} of the span of the times"
+    if times is None:
+        return f"a sigma of about {share} is usual"
+    return f"a sigma of about {WIDE * float(times[-1] - times[0] or 1.0):.3g}, {share}, is usual"
+
+
+def _largest(values: Mapping[str, Tensor], times: Tensor) -> float:
+    width = values["sigma"].abs().clamp(min=SMALLEST)
+    return float(torch.exp(-((_nearest(values["mu"], times) / width) ** 2)).max())
+
+
+def _nearest(mu: Tensor, times: Tensor) -> Tensor:
+    """How far each moment is from the nearest of the times."""
+    after = torch.searchsorted(times, mu).clamp(max=len(times) - 1)
+    return torch.minimum((mu - times[after]).abs(), (mu - times[(after - 1).clamp(min=0)]).abs())
+
+
+def _most(units: Tensor) -> bool:
+    return 2 * int(units.sum()) > units.numel()
+
+
+def _share(units: Tensor) -> str:
+    return f"{int(units.sum())} of {units.numel()}"
+
+
+def _ends(values: Tensor) -> str:
+    low, high = float(values.min()), float(values.max())
+    return f"{plainly(low, high - low)} to {plainly(high, high - low)}"
