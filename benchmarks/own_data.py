@@ -4,9 +4,9 @@
     python benchmarks/own_data.py table --series FOLDER --store FOLDER
 
 FOLDER holds NAME_TRAIN.ts and NAME_TEST.ts of every set, as the packages sktime and aeon bring them along. `train`
-calls `glstm train` for every set, network, reading and learning rate, and goes on with what was begun. `table` takes, for every
-network, the reading and the learning rate with the lowest mean validation error of its seeds, and writes benchmarks/own_data.json: test
-figures of these runs alone, operations, and the time of one sequence on this machine's CPU.
+calls `glstm train` for every set, network, reading and learning rate, and goes on with what was begun. `table` takes,
+for every network, the reading and the learning rate with the lowest mean validation error of its seeds. It writes
+benchmarks/own_data.json: test figures of these runs alone, operations, and the time of one sequence on this machine.
 """
 
 import argparse
