@@ -43,7 +43,8 @@ MAY_IMPORT = {
     "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {
-        "", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", "scaling", "series", *LAYERS,
+        "", "advice", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", "scaling", "series",
+        *LAYERS,
     },
     "estimators": {
         "cells", "describe", "init", "models", "pretrained", "registry", "scaling", "series", "training", *LAYERS,

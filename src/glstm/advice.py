@@ -103,6 +103,16 @@ def _about_layer(layer: GatedLSTM, times: Any, optimizer: Optimizer | None) -> l
     return sentences + ([] if optimizer is None else _about_rates(layer, _width(fitted, times), fitted.unit, optimizer))
 
 
+def about_rate(rate: float, span: float, instead: str) -> list[str]:
+    """Of a learning rate of gates in the unit of the times."""
+    if rate <= FAST * span:
+        return []
+    return [
+        f"the gates' learning rate of {rate:.3g} is more than {FAST:.0%} of the span of the times, {span:.4g}: gates "
+        f"leave the times within a few updates; {instead}"
+    ]
+
+
 def _about_rates(layer: GatedLSTM, span: float, unit: float, optimizer: Optimizer) -> list[str]:
     weights = {id(weight) for weights in layer.all_weights for weight in weights}
     gates = {id(gate) for gate in _in_time(layer) if gate.requires_grad}
@@ -112,12 +122,7 @@ def _about_rates(layer: GatedLSTM, span: float, unit: float, optimizer: Optimize
         if not inside & gates:
             continue
         rate = float(group["lr"]) * unit
-        if rate > FAST * span:
-            found.append(
-                f"the gates' learning rate of {rate:.3g} a step is more than {FAST:.0%} of the span of the times, "
-                f"{span:.4g}: gates leave the times within a few updates; rates that fit come from "
-                "glstm.parameter_groups(model, lr)"
-            )
+        found += about_rate(rate, span, "rates that fit come from glstm.parameter_groups(model, lr)")
         if inside & weights and 0 < rate * UPDATES < SLOW * span:
             found.append(
                 f"gates and weights share a learning rate of {rate:.3g}, with which {UPDATES} updates move a gate by "

@@ -178,6 +178,9 @@ class GatedLSTM(TimedWeights):
         output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, self._alone(x))
         if back is not None:
             h, c = h[:, back], c[:, back]
+            if self._recorded is not None:  # the tables of this call, in the caller's order
+                count = self.num_layers * self.num_directions
+                self._recorded[-count:] = [k if k.dim() == 2 else k[:, back] for k in self._recorded[-count:]]
         if output is None:
             return None, (h, c)
         data = pack_padded_sequence(output, lengths).data

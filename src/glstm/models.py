@@ -77,7 +77,7 @@ class SequenceModel(nn.Module):
         if self.reads == "every":
             return output
         axis = self._steps_axis if x.dim() == 3 else 0
-        if self.reads == "last":
+        if self.reads == "last" and lengths is not None:
             return _last(output, lengths, axis, self._directions)
         return _pooled(output, lengths, axis, self.reads)
 
@@ -91,8 +91,7 @@ class SequenceModel(nn.Module):
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, where_ends, first, enforce_sorted=False)
 
-        own = times is not None and times.dim() == 2
-        at = self._at(packed(times) if own else times)
+        at = self._at(times if times is None or times.dim() == 1 else packed(times))
         output, _ = self.layer(packed(x), **at)
         return pad_packed_sequence(output, first, total_length=steps)[0]
 

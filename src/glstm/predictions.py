@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from glstm.data.padding import batches_of
 from glstm.data.sequences import Sequences
@@ -29,9 +30,13 @@ class Answers:
 
 @torch.no_grad()
 def answers(
-    model: SequenceModel, sequences: Sequences, batch: int = 500, on_batch: Callable[[int], object] = lambda count: None
+    model: nn.Module, sequences: Sequences, batch: int = 500, on_batch: Callable[[int], object] = lambda count: None
 ) -> Answers:
     """The network, in evaluation mode, on all sequences."""
+    if not isinstance(model, SequenceModel):
+        raise UserError(
+            f"predictions are made by a SequenceModel, a layer and its head, not by a {type(model).__name__}"
+        )
     inputs = model.inputs
     if getattr(inputs, "missing", "refuse") == "refuse":
         for number, one in enumerate(sequences.x):

@@ -73,6 +73,20 @@ class TimedWeights(LSTMWeights):
             self._fit(span)
         return span is not None
 
+    def meet(self, times: Any) -> None:
+        """What the first call in training does, for code whose calls are inside torch's transforms: fit what waits for
+        times, and warn, once, of what looks wrong."""
+        known, valid = self._given_times(times)
+        if self.unfitted:
+            self.fit_times(times)
+        if self._new:
+            self._new = False
+            self._warn(self._doubts(known, valid, isinstance(times, int)))
+
+    def _warn(self, sentences: list[str]) -> None:
+        for sentence in sentences:
+            warnings.warn(sentence, GateWarning, stacklevel=6)
+
     def _meet(self, x: Tensor, times: Times, valid: Tensor | None) -> None:
         """At the first call that shows values, fit what waits for times."""
         if not self._knows(x) or not self._holds_values():
@@ -88,8 +102,7 @@ class TimedWeights(LSTMWeights):
             if before is not None:  # as from `fit_times`: this call may be a piece of these
                 known = known.flatten() if valid is None or known.dim() == 1 else known[valid]
                 known, valid = torch.cat((known.detach().cpu().double(), before.times)), None
-            for sentence in self._doubts(known, valid, isinstance(times, range)):
-                warnings.warn(sentence, GateWarning, stacklevel=5)
+            self._warn(self._doubts(known, valid, isinstance(times, range)))
 
     def _doubts(self, times: Tensor | None, valid: Tensor | None, counted: bool) -> list[str]:
         """What looks wrong about the gate's values at these times; or in general, if they are not known."""

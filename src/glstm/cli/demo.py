@@ -163,7 +163,7 @@ def _scores(contestants: list[Contestant]) -> Table:
             table.add_row(one.name, "starting ...")
             continue
         last = one.rows[-1]
-        verdict = "[green]solved[/]" if last.test_error < SOLVED else ""
+        verdict = "[green]solved[/]" if (last.error or 0) < SOLVED else ""
         table.add_row(
             one.name,
             str(last.epoch),
@@ -200,7 +200,7 @@ def _conclude(glstm: Contestant, lstm: Contestant, recipe, seconds: float, out: 
         )
     console.print(table)
     console.print(f"(open and operations: one sequence, units with k <= {THRESHOLD} closed, frozen work kept)")
-    if glstm.rows and glstm.rows[-1].test_error >= SOLVED:
+    if glstm.rows and (glstm.rows[-1].error or 0) >= SOLVED:
         console.print(
             f"The g-LSTM has not solved the task in {len(glstm.rows)} epochs. It takes about {USUAL_EPOCHS}, which a "
             f"busy machine does not reach in {seconds:.0f} s: glstm demo --seconds 300 gives it more time.",
@@ -225,7 +225,7 @@ def _draw(glstm: Contestant, lstm: Contestant, path: Path, steps: int) -> None:
     before = read_extra(run.checkpoint)["gates_before"].numpy()
     figure = plots.new_figure(11, 3.4)
     curves, left, right = figure.subplots(1, 3, width_ratios=[1.5, 1, 1])
-    data = [plots.Curve(one.name, one.at_seconds, [row.test_error for row in one.rows]) for one in (glstm, lstm)]
+    data = [plots.Curve(one.name, one.at_seconds, [row.error or 0 for row in one.rows]) for one in (glstm, lstm)]
     plots.draw_curves(curves, data, plots.Axis("seconds of training"), plots.Axis("test error", log=True))
     curves.legend(frameon=False)
     curves.set_title(f"adding task, {steps} steps", fontsize="medium", color=plots.INK)

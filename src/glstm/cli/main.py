@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Annotated
 
@@ -10,7 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from glstm.cli import bench, data, demo, deploy, doctor, evaluate, export, predict, report, reproduce, train
-from glstm.errors import UserError
+from glstm.errors import GateWarning, UserError
+
+python_says = warnings.showwarning
 
 app = typer.Typer(
     name="glstm",
@@ -56,10 +59,19 @@ app.add_typer(export.app, name="export")
 app.add_typer(bench.app, name="bench")
 
 
+def _say_warning(message: Warning | str, category: type[Warning], *place: object) -> None:
+    """A warning of ours is a sentence for the user; those of others keep Python's form."""
+    if issubclass(category, GateWarning) or category is UserWarning:
+        Console(stderr=True).print(Text.assemble(("warning: ", "bold yellow"), str(message)), soft_wrap=True)
+    else:
+        python_says(message, category, *place)  # pyright: ignore[reportArgumentType]
+
+
 def main() -> None:
     # So that package.module:name finds a module in the present folder; last, so that it hides no other.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    warnings.showwarning = _say_warning
     try:
         app()
     except UserError as error:

@@ -209,6 +209,9 @@ class MachineOptions:
     precision: Annotated[
         Literal["32-true", "64-true", "bf16-mixed"] | None, option("Arithmetic; without it, 32-true.", MACHINE)
     ] = None
+    tensorboard: Annotated[
+        bool | None, option("Also write the curves for TensorBoard, into RUN/tensorboard.", MACHINE, "--tensorboard")
+    ] = None
     matmul: Annotated[
         Literal["high", "highest"] | None,
         option("CUDA: how exactly float32 matrices are multiplied; without it, high, as cuDNN's LSTM does.", MACHINE),

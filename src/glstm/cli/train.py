@@ -31,6 +31,8 @@ from glstm.recipes import PRESETS, Recipe, own_data
 from glstm.recipes import preset as find_preset
 
 if TYPE_CHECKING:
+    from glstm.training.display import Display
+    from glstm.training.loop import Trainer
     from glstm.training.run import RunFolder
 
 WHERE = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
@@ -91,6 +93,8 @@ def train(
     network, a checkpoint and pictures.
     """
     require("glstm train", "lightning", "matplotlib")
+    if machine.tensorboard:
+        require("glstm train --tensorboard", "tensorboard")
     require_folder(machine.data)
     asked = {name: value for one in (network, gate, optimiser, data, files) for name, value in _given(one).items()}
     where = {**WHERE, **{name: value for name, value in _given(machine).items() if name != "data"}}
@@ -230,7 +234,6 @@ def _run(
 ) -> None:
     """`again` is the argument for --resume after a stop."""
     from glstm.recipes import check_same_task, make_task, model_maker
-    from glstm.training.display import display_for
     from glstm.training.fabric import leave, make_fabric, set_matmul
     from glstm.training.loop import Trainer
     from glstm.training.run import RunFolder
@@ -256,7 +259,7 @@ def _run(
         trainer.begin(names, **where, data=str(Path(data).resolve()) if data else None)
     before = [len(run.history) for run in trainer.runs]
     with StopOnSignal() as should_stop:
-        finished = trainer.fit(display_for(console), should_stop)
+        finished = trainer.fit(_display(console, trainer, bool(where.get("tensorboard"))), should_stop)
         trainer.finish()
     leave(fabric)
     if not fabric.is_global_zero:
@@ -270,6 +273,16 @@ def _run(
         console.print(result, highlight=False, soft_wrap=True, markup=False)
     if not finished:
         raise typer.Exit(INTERRUPTED)  # so that 'train && evaluate' does not go on
+
+
+def _display(console: Console, trainer: "Trainer", tensorboard: bool) -> "Display":
+    from glstm.training.display import display_for
+
+    if not tensorboard:
+        return display_for(console)
+    from glstm.training.tensorboard import TensorBoard
+
+    return TensorBoard(trainer.runs, display_for(console))
 
 
 def _result(run, task, before: int) -> str:

@@ -153,10 +153,11 @@ class ArrayTask(Task):
         lengths = None if self.equally_long else torch.tensor([len(one) for one in own.x])
         times = padded_times(own.times or [], self.steps) if self.own_times else None
         found = Batch(x, self._targets(own), times, lengths)
-        return Batch(*(None if part is None else part.to(self.device) for part in found))
+        moved: list[Any] = [None if part is None else part.to(self.device) for part in found]
+        return Batch(*moved)
 
     def _targets(self, own: Sequences) -> Tensor:
-        y = own.y
+        y: Any = own.y
         numbers = {name: number for number, name in enumerate(self.classes or ())}
         if not isinstance(y, list):
             if not self.has_classes:

@@ -113,6 +113,7 @@ def _moments(times: Any, what: str) -> np.ndarray:
 
 def _targets(y: Any, each: list[np.ndarray], per_step: bool | None) -> tuple[Any, tuple[str, ...] | None]:
     """y as `Sequences` hold it, and the classes, if it has any."""
+    own: Any
     count, lengths = len(each), [len(one) for one in each]
     if len(y) != count:
         raise UserError(f"there are {count} sequences, and {len(y)} targets")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from glstm.data.task import Pair, Stage, Task, check_sizes, generator
+from glstm.data.task import Found, Pair, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
 
 Images = tuple[Tensor, Tensor]  # uint8 (N, T, D) and labels (N,)
@@ -75,7 +75,7 @@ class PixelTask(Task):
         source = torch.where(inside, rows * self._side + columns, 0).mT.unsqueeze(-1).expand(x.shape)
         return x.gather(0, source) * inside.mT.unsqueeze(-1)
 
-    def held_out(self, count: int, batch: int) -> tuple[list[Pair], str]:
+    def held_out(self, count: int, batch: int) -> tuple[list[Found], str]:
         """Training images that `train_size` left out."""
         if not self._unused or not len(self._unused[0]):
             return super().held_out(count, batch)

@@ -45,6 +45,7 @@ class Batch(NamedTuple):
 
 
 Pair = tuple[Tensor, Tensor]
+Found = tuple[Any, ...]  # a Batch, or a Pair: Batch(*found) is a Batch in either case
 
 
 class Task(ABC):
@@ -87,7 +88,7 @@ class Task(ABC):
 
         return file_task(path, **options)
 
-    def batches(self, part: str, batch: int, seed: int = 0, epoch: int = 0, start: int = 0) -> Iterator[Batch | Pair]:
+    def batches(self, part: str, batch: int, seed: int = 0, epoch: int = 0, start: int = 0) -> Iterator[Found]:
         """The epoch's batches from number `start` on; the last one may be smaller. Only training batches change."""
         for index in range(start, self.batch_count(part, batch)):
             yield self.batch(part, batch, seed, epoch, index)
@@ -98,7 +99,7 @@ class Task(ABC):
     def batch_count(self, part: str, batch: int) -> int:
         return math.ceil(self.size(part) / batch)
 
-    def batch(self, part: str, batch: int, seed: int, epoch: int, index: int) -> Batch | Pair:
+    def batch(self, part: str, batch: int, seed: int, epoch: int, index: int) -> Found:
         wanted = slice(index * batch, (index + 1) * batch)
         if part == "test":
             return self.test_samples(wanted)
@@ -113,13 +114,13 @@ class Task(ABC):
         """What the epoch's batches are cut from."""
 
     @abstractmethod
-    def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch | Pair:
+    def cut(self, stage: Stage, wanted: slice | Tensor) -> Found:
         """Samples by their numbers, a range or a tensor (B,)."""
 
     @abstractmethod
-    def test_samples(self, wanted: slice) -> Batch | Pair: ...
+    def test_samples(self, wanted: slice) -> Found: ...
 
-    def validation_samples(self, wanted: slice) -> Batch | Pair:
+    def validation_samples(self, wanted: slice) -> Found:
         raise NotImplementedError(f"{self.name} has a validation_size, and so needs validation_samples")
 
     @abstractmethod
@@ -160,14 +161,14 @@ class Task(ABC):
         """What a network does with its head's outputs last, such as a `Rescale`; None: nothing."""
         return None
 
-    def held_out(self, count: int, batch: int) -> tuple[list[Batch] | list[Pair], str]:
+    def held_out(self, count: int, batch: int) -> tuple[list[Found], str]:
         """Up to `count` sequences for a choice such as that of a threshold, in batches, and a description of them. They
         are sequences that no network of this task was trained on, if there are any."""
         part = "validation" if self.validation_size else "train"
         size = min(count, self.size(part))
         wanted = [slice(first, min(first + batch, size)) for first in range(0, size, batch)]
         if part == "validation":
-            batches: Any = [self.validation_samples(own) for own in wanted]
+            batches: list[Found] = [self.validation_samples(own) for own in wanted]
             return batches, "validation sequences"
         stage = self.stage(0, 0)
         batches = [self.cut(stage, own) for own in wanted]

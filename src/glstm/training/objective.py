@@ -72,7 +72,8 @@ class Test(_OnTask):
     def _shares(self, tables: list[Tensor], like: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         if tables and lengths is not None:
             wide = [table.double() for table in tables]
-            return tuple(mean_openness(own, lengths) for own in (wide, [table.gt(0).double() for table in wide]))
+            opened = [table.gt(0).double() for table in wide]
+            return mean_openness(wide, lengths), mean_openness(opened, lengths)
         if tables:
             k = torch.cat([table.flatten() for table in tables])
             return k.double().mean(), k.gt(0).double().mean()

@@ -6,6 +6,7 @@ a matrix product depends on the number of networks. (torch's own dropout is draw
 depends on which networks train together.)
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from glstm import masks
+from glstm.advice import about_rate
 from glstm.data.task import Batch, Stage, Task
-from glstm.errors import UserError
+from glstm.errors import GateWarning, UserError
 from glstm.gates import Gaussian
 from glstm.layers import gated_layers
 from glstm.training.curriculum import TemporalCurriculum
@@ -86,10 +88,10 @@ class Population:
         self.makers = makers
         self.models: list[Any] = _make_models(makers, self.settings, self.device, self.dtype)
         for own, setting in zip(self.models, self.settings, strict=True):
-            for layer in gated_layers(own):
-                if layer.unfitted:  # now: a training step does not see the values of times
-                    layer.fit_times(task.grid())
+            for layer in gated_layers(own):  # now: a training step does not see the values of times
+                layer.meet(task.steps if task.times is None and not task.own_times else task.grid())
             _check_gates(own, setting)
+        self._warn_of_rates()
         self.curricula = [
             TemporalCurriculum(model, setting.alpha, setting.rho) if setting.curriculum else None
             for setting, model in zip(self.settings, self.models, strict=True)
@@ -119,6 +121,18 @@ class Population:
         torchs = any(isinstance(module, nn.RNNBase) for model in self.models for module in model.modules())
         self.one_graph = graph and self.device.type == "cuda" and self.world == 1 and not torchs
         self._graphs: dict[int, Callable[[], None]] = {}
+
+    def _warn_of_rates(self) -> None:
+        """Once for all members: their rates are seldom different."""
+        span = self.task.span
+        learn = [
+            setting.gate_rate(span)
+            for setting, model in zip(self.settings, self.models, strict=True)
+            if setting.trains_gates and any(layer.gate.in_time for layer in gated_layers(model))
+        ]
+        if learn and self.settings[0].optimizer != "sgd":  # whose steps are not of the size of the rate
+            for sentence in about_rate(max(learn), span, "leave gate_lr open (None), or give one in the unit of times"):
+                warnings.warn(sentence, GateWarning, stacklevel=3)
 
     def train(self, epoch: int) -> list[float]:
         """A whole epoch, counted from 1; returns each member's mean loss."""

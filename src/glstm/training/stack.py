@@ -161,7 +161,8 @@ class Group:
             kinds.setdefault(gate_structure(model), []).append(place)
         self.gates = [
             Gates([models[place] for place in places], places, layouts[places[0]], gates_at, times)
-            for places in (kinds.values() if len(kinds) > 1 and times is not None else ())
+            for places in (kinds.values() if len(kinds) > 1 else ())
+            if times is not None
         ]
 
     def call(self, module: Any, rows: Tensor, own: tuple[Any, ...], shared: tuple[Any, ...]) -> Any:
