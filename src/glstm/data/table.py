@@ -43,9 +43,8 @@ def read_table(
     try:
         table = Table(*load(path))
         targets = chosen(target)
-        columns = table.inputs(
-            None if inputs is None else chosen(inputs), [name for name in (id, time, *targets) if name is not None]
-        )
+        others = [name for name in (id, time, *targets) if name is not None]
+        columns = table.inputs(None if inputs is None else chosen(inputs), others, time)
         order, starts, names = table.grouped(id)
         times, unit = (None, None) if time is None else table.times(time)
         if times is not None:
@@ -107,13 +106,16 @@ class Table:
             raise DataError(f"it has no column {quoted(name)}; {others}")
         return self.frame[name]
 
-    def inputs(self, asked: list[str] | None, others: list[str]) -> list[str]:
+    def inputs(self, asked: list[str] | None, others: list[str], time: str | None) -> list[str]:
         for name in (*(asked or ()), *others):
             self.known(name)
         names = [name for name in self.frame.columns if name not in others] if asked is None else asked
-        every = [*names, *others]
+        every = [*names, *(name for name in others if name != time or name not in names)]
         if twice := [name for name in every if every.count(name) > 1]:
-            raise DataError(f"the column {quoted(twice[0])} cannot be two of input, target, id and time at once")
+            raise DataError(
+                f"the column {quoted(twice[0])} cannot be two of input, target, id and time at once; only the time may "
+                "be an input, too, if it is named as one"
+            )
         if not names:
             raise DataError("no column is left for the inputs")
         return names
