@@ -51,6 +51,7 @@ MAY_IMPORT = {
     },
     "lightning": {"layers", "training"},
     "predictions": {"data", "models"},
+    "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},

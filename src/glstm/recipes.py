@@ -314,9 +314,14 @@ PRESETS: dict[str, Recipe] = {
 }
 
 
+def own_recipe(task: str = "arrays", **values: Any) -> Recipe:
+    """The recipe for a task of your own, with these changes."""
+    return _paper(task, {}, **OWN_DATA).changed(**values)
+
+
 def own_data(path: Path | str, **data: Any) -> Recipe:
     """The recipe for a file of your own; `data` are options of `glstm.data.file_task`."""
-    return _paper("file", {}, data={"path": str(path), **data}, **OWN_DATA)
+    return own_recipe("file", data={"path": str(path), **data})
 
 
 def preset(task: str, name: str | None = None) -> Recipe:
@@ -324,7 +329,7 @@ def preset(task: str, name: str | None = None) -> Recipe:
     _find_task(task)
     own = {key: recipe for key, recipe in PRESETS.items() if recipe.task == task}
     if name is None:
-        return next(iter(own.values()), _paper(task, {}))
+        return next(iter(own.values()), None) or _paper(task, {}, **OWN_DATA)
     if name not in own:
         has = f"it has {', '.join(own)}" if own else "it has none"
         raise UserError(f"{task} has no preset {name!r}; {has}")

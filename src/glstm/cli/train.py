@@ -27,7 +27,7 @@ from glstm.data import TASKS, ArrayTask
 from glstm.data.reading import READERS
 from glstm.errors import UserError
 from glstm.extras import require
-from glstm.recipes import PRESETS, Recipe, own_data
+from glstm.recipes import OWN_DATA, PRESETS, Recipe, own_data
 from glstm.recipes import preset as find_preset
 
 if TYPE_CHECKING:
@@ -251,6 +251,10 @@ def _run(
     makers = [model_maker(recipe, task) for recipe in recipes]
     if fabric.global_rank == 0 and isinstance(task, ArrayTask):
         console.print(task.summary(), highlight=False, soft_wrap=True, markup=False)
+    if not task.validation_size:  # the usual patience is for tasks with a validation part
+        recipes = [
+            recipe.changed(patience=0) if recipe.patience == OWN_DATA["patience"] else recipe for recipe in recipes
+        ]
     trainer = Trainer(task, makers, recipes, paths, fabric=fabric, precision=where["precision"])
     if resuming:
         trainer.resume()
