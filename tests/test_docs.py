@@ -16,7 +16,16 @@ from glstm.training import Population, Settings
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [
-    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/tour.md", "docs/deploy.md", "docs/experiments.md")
+    ROOT / name
+    for name in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/tour.md",
+        "docs/own-data.md",
+        "docs/choosing.md",
+        "docs/deploy.md",
+        "docs/experiments.md",
+    )
 ]
 
 
@@ -37,6 +46,8 @@ def test_what_the_documents_link_to_is_in_the_repository():
             assert str((path.parent / target).resolve().relative_to(ROOT)) in tracked, f"{path.name} links to {target}"
 
 
+@pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning")
+@pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
 @pytest.mark.parametrize(("code", "imports_itself"), blocks())
 def test_a_python_block_runs(code, imports_itself, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

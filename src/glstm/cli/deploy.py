@@ -24,7 +24,8 @@ def deploy(
         float | None,
         typer.Option(
             help="Instead: the largest threshold that costs at most so much error, in points of a percentage, or in "
-            "the task's own metric. Chosen on training data; the test set is looked at once, at the end.",
+            "the task's own metric. Chosen on validation data, or on training data if there are none; the test set is "
+            "looked at once, at the end.",
             show_default=False,
         ),
     ] = None,

@@ -105,8 +105,10 @@ class GateOptions:
         str | None,
         option(f"Of the cell gated: {', '.join(GATES)}, or your own as package.module:Gate.", GATE),
     ] = None
-    mu: Annotated[str | None, option("When units open, in steps: one number, or LOW,HIGH to draw from.", GATE)] = None
-    sigma: Annotated[str | None, option("For how long, in steps: one number, or LOW,HIGH.", GATE)] = None
+    mu: Annotated[
+        str | None, option("When units open, in steps or the unit of the times: one number, or LOW,HIGH.", GATE)
+    ] = None
+    sigma: Annotated[str | None, option("For how long, in the same unit: one number, or LOW,HIGH.", GATE)] = None
     gate_value: Annotated[
         list[str] | None,
         option("NAME=NUMBER or NAME=LOW,HIGH: any value of any gate, such as tau=1000. Repeat it for more.", GATE),
