@@ -250,21 +250,25 @@ def confusion(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> "Figur
     return figure
 
 
-def gates(before: np.ndarray, after: np.ndarray) -> "Figure":
-    """Openness of every unit over time, before and after training: tables (T, H)."""
+def gates(before: np.ndarray, after: np.ndarray, times: tuple[float, float] | None = None) -> "Figure":
+    """Openness of every unit over time, before and after training: tables (T, H). `times`: the first and the last, if
+    they are not step numbers."""
     figure = new_figure(8, 3.4)
     left, right = figure.subplots(1, 2, sharey=True)
-    draw_gates(left, before, "before training")
-    image = draw_gates(right, after, "after training")
+    draw_gates(left, before, "before training", times=times)
+    image = draw_gates(right, after, "after training", times=times)
     right.set_ylabel("")
     figure.colorbar(image, ax=[left, right], label="openness k", shrink=0.9)
     return figure
 
 
-def draw_gates(axes: "Axes", table: np.ndarray, title: str, steps: int | None = None):
+def draw_gates(
+    axes: "Axes", table: np.ndarray, title: str, steps: int | None = None, times: tuple[float, float] | None = None
+):
     """One row a unit, sorted by its moment: black is closed, white is open, as in the paper.
 
-    `steps`: the number of steps, if the table has fewer rows, which are then evenly spaced.
+    `steps`: the number of steps, if the table has fewer rows, which are then evenly spaced. `times`: the first and the
+    last, if they are not step numbers.
     """
     weights = table / np.maximum(table.sum(0, keepdims=True), 1e-30)
     moment = (weights * np.arange(len(table))[:, None]).sum(0)
@@ -276,10 +280,10 @@ def draw_gates(axes: "Axes", table: np.ndarray, title: str, steps: int | None = 
         vmin=0,
         vmax=1,
         interpolation="none",
-        extent=(1, steps or len(table), 0, table.shape[1]),
+        extent=(*(times or (1, steps or len(table))), 0, table.shape[1]),
     )
     axes.set_title(title, fontsize="medium", color=INK)
-    axes.set_xlabel("time step", color=INK)
+    axes.set_xlabel("time" if times else "time step", color=INK)
     axes.set_ylabel("unit, by its moment", color=INK, rotation_mode="anchor")
     axes.tick_params(length=0, colors=INK, left=False, bottom=False)
     axes.spines[:].set_visible(False)

@@ -243,11 +243,6 @@ class ArrayTask(Task):
         each, known = each.reshape(len(each), -1), known.reshape(len(known), -1)
         return torch.where(known, each, 0).sum(1) / known.sum(1).clamp(min=1)
 
-    def grid(self) -> Tensor:
-        if not self.own_times:
-            return super().grid()
-        return torch.linspace(self._first, self._first + self._span, self.steps, dtype=torch.float64)
-
     @property
     def first_time(self) -> float:
         return self._first

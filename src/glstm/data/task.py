@@ -132,8 +132,10 @@ class Task(ABC):
         """The metric of each sample, in the same shapes."""
 
     def grid(self) -> Tensor:
-        """Times (T,) that show the gates in a picture: those of all sequences, or evenly spaced over theirs."""
-        return torch.arange(1, self.steps + 1, dtype=torch.float32) if self.times is None else self.times.cpu()
+        """Times (T,) that show the gates in a picture: evenly spaced over those of the sequences."""
+        if self.times is None and not self.own_times:
+            return torch.arange(1, self.steps + 1, dtype=torch.float32)
+        return torch.linspace(self.first_time, self.last_time, self.steps, dtype=torch.float64)
 
     @property
     def first_time(self) -> float:

@@ -97,7 +97,8 @@ class Population:
             for setting, model in zip(self.settings, self.models, strict=True)
         ]
         shared = task.equally_long and not task.own_times
-        self.stack = Stack(self.models, task.grid().to(self.device) if shared else None, together)
+        times = task.grid() if task.times is None else task.times
+        self.stack = Stack(self.models, times.to(self.device) if shared else None, together)
         self._share_values()
         self.objectives = [Objective(model, task, self.dtype, self.rank, self.world) for model in self.models]
         self.tests = [Test(model, task, self.dtype) for model in self.models]

@@ -156,8 +156,10 @@ class RunFolder:
             plots.save(picture, self.path / "learning_curve.png")
         if gates_before is not None:
             layer = next(layer for layer in gated_layers(model) if layer.gate.names)
-            after = openness_in_use(layer, task.grid())[0].float()
-            plots.save(plots.gates(gates_before.numpy(), after.numpy()), self.path / "gates.png")
+            times = task.grid()
+            ends = None if task.times is None and not task.own_times else (float(times[0]), float(times[-1]))
+            after = openness_in_use(layer, times)[0].float()
+            plots.save(plots.gates(gates_before.numpy(), after.numpy(), ends), self.path / "gates.png")
 
     def _read_config(self) -> dict[str, Any]:
         if not self.config.exists():
