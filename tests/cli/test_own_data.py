@@ -6,6 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import torch
 
 from helpers import glstm_command
 
@@ -153,3 +154,25 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path, arguments, sentence):
     assert done.returncode == 2, done.stderr
     assert sentence in done.stderr.replace("\n", " ")
     assert "Traceback" not in done.stderr
+
+
+def test_onnx_has_the_times_of_the_task_inside(tmp_path):
+    """Days of 86,400 seconds since 1970, the same for all sequences."""
+    import onnxruntime
+
+    from glstm.training.run import RunFolder
+
+    draws = np.random.default_rng(0)
+    x, times = draws.normal(size=(30, 12, 2)), 1.7e9 + 86400.0 * np.cumsum(draws.integers(1, 4, 12))
+    np.savez(tmp_path / "days.npz", x=x, y=np.arange(30) % 2, times=times)
+    run("train", "days.npz", *SHORT, "--as-they-are", "--out", "r", cwd=tmp_path)
+    run("export", "onnx", "r", "--threshold", 0.05, cwd=tmp_path)
+    model = RunFolder(tmp_path / "r").load_model()
+    model.layer.threshold = 0.05
+    session = onnxruntime.InferenceSession(str(tmp_path / "network.onnx"), providers=["CPUExecutionProvider"])
+    for steps in (12, 5):
+        given = torch.tensor(x[:3, :steps], dtype=torch.float32).transpose(0, 1)
+        expected = model(given, times=torch.tensor(times[:steps])).detach().numpy()
+        (found,) = session.run(None, {"x": given.numpy()})
+        assert np.abs(found - expected).max() < 1e-5
+    run("deploy", "r", "--seconds", 0.02, cwd=tmp_path)

@@ -78,9 +78,10 @@ def onnx(
     folder, model, threshold = _load(run, threshold)
     model = model.float()
     model.layer.threshold = threshold
-    whole, step = export_whole(model), export_step(model)
+    times = folder.shared_times()
+    whole, step = export_whole(model, times), export_step(model)
     console = Console()
-    for what, difference in differences(model, whole, step, folder.steps()).items():
+    for what, difference in differences(model, whole, step, folder.steps(), times).items():
         console.print(f"{what}: within {difference:.1e} of PyTorch", highlight=False)
     files = {f"{name}.onnx": whole.SerializeToString(), f"{name}-step.onnx": step.SerializeToString()}
     write_together(out, files)

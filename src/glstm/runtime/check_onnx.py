@@ -25,23 +25,27 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 @torch.no_grad()
-def differences(model: SequenceModel, whole: onnx.ModelProto, step: onnx.ModelProto, steps: int) -> dict[str, float]:
+def differences(
+    model: SequenceModel, whole: onnx.ModelProto, step: onnx.ModelProto, steps: int, times: torch.Tensor | None = None
+) -> dict[str, float]:
     """The differences between the graphs and the model, relative to the largest output, for several lengths and for
-    `steps` single steps. More than TOLERANCE is an error."""
+    `steps` single steps. More than TOLERANCE is an error. `times` are those that were baked into the graphs."""
+    at = torch.arange(1, max(*LENGTHS, steps) + 1).double() if times is None else times.double()
     draws = torch.Generator().manual_seed(SEED)
     runs, one_step, found = session(whole), session(step), {}
     unit, batches = output_unit(model, outputs_of(model)), " and ".join(map(str, BATCHES))
-    for length in (*LENGTHS, *([] if steps in LENGTHS else [steps])):
+    for length in sorted({length for length in (*LENGTHS, steps) if length <= len(at)}):
         each = []
         for batch in BATCHES:
             x = _inputs(model, length, batch, draws)
             x = x.transpose(0, 1) if model.layer.batch_first else x
-            each.append(_difference(runs.run(None, {"x": x.numpy()})[0], model(x), unit))
+            expected = model(x, times=at[:length])
+            each.append(_difference(runs.run(None, {"x": x.numpy()})[0], expected, unit))
         found[f"{length} steps, batches of {batches}"] = float(np.max(each))
     each = []
     for batch in BATCHES:
         x = _inputs(model, steps, batch, draws)
-        each.append(_difference(_step_by_step(one_step, x), _after_each_step(model, x), unit))
+        each.append(_difference(_step_by_step(one_step, x, at), _after_each_step(model, x, at), unit))
     found[f"{steps} single steps, batches of {batches}"] = float(np.max(each))
     for what, difference in found.items():
         if not difference <= TOLERANCE:
@@ -61,7 +65,7 @@ def _inputs(model: SequenceModel, length: int, batch: int, draws: torch.Generato
     return x
 
 
-def _step_by_step(one_step: onnxruntime.InferenceSession, x: torch.Tensor) -> np.ndarray:
+def _step_by_step(one_step: onnxruntime.InferenceSession, x: torch.Tensor, times: torch.Tensor) -> np.ndarray:
     """The graph's outputs (T, B, outputs) for x (T, B, D), with its states given back at every step."""
     state = {
         value.name: np.zeros([x.shape[1] if axis == "batch" else int(axis) for axis in value.shape], np.float32)
@@ -69,17 +73,19 @@ def _step_by_step(one_step: onnxruntime.InferenceSession, x: torch.Tensor) -> np
         if value.name not in ("x", "t")
     }
     outputs = []
-    for number, sample in enumerate(x, 1):
-        y, *after = one_step.run(None, {"x": sample.numpy(), "t": np.array([number], np.float32), **state})
+    kinds = {value.name: value.type for value in one_step.get_inputs()}
+    wide = np.float64 if kinds["t"] == "tensor(double)" else np.float32
+    for sample, time in zip(x, times.tolist()):
+        y, *after = one_step.run(None, {"x": sample.numpy(), "t": np.array([time], wide), **state})
         state = dict(zip(state, after, strict=True))
         outputs.append(y)
     return np.stack(outputs)
 
 
-def _after_each_step(model: SequenceModel, x: torch.Tensor) -> torch.Tensor:
+def _after_each_step(model: SequenceModel, x: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
     """What the model would say if the sequences ended there: (T, B, outputs) for x (T, B, D)."""
     x = x if model.inputs is None else model.inputs(x)
-    h, _ = model.layer(x.transpose(0, 1) if model.layer.batch_first else x)
+    h, _ = model.layer(x.transpose(0, 1) if model.layer.batch_first else x, times=times[: len(x)])
     h = h.transpose(0, 1) if model.layer.batch_first else h
     if model.reads == "mean":
         h = h.cumsum(0) / torch.arange(1, len(h) + 1).view(-1, 1, 1)

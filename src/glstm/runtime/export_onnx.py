@@ -50,10 +50,11 @@ class Graph:
         self.nodes.append(helper.make_node("Identity", [value], [name]))
 
 
-def export_whole(model: SequenceModel) -> onnx.ModelProto:
+def export_whole(model: SequenceModel, times: Tensor | None = None) -> onnx.ModelProto:
     """x (T, B, D) -> y (B, outputs), as the model's forward; with batch_first, x is (B, T, D).
 
-    Of a model that reads every step, y has the layout of x.
+    Of a model that reads every step, y has the layout of x. `times` are those of the steps, of a sequence that is at
+    least as long as any other; None: steps are counted 1, 2, ...
     """
     layer, graph = model.layer, Graph()
     given = input_plan(model)
@@ -62,8 +63,13 @@ def export_whole(model: SequenceModel) -> onnx.ModelProto:
     shape = graph.add("Shape", x)
     steps, batch = (graph.add("Gather", shape, graph.constant(axis, np.int64), axis=0) for axis in (0, 1))
     one = graph.constant(1, np.int64)
-    times = graph.add("Range", one, graph.add("Add", steps, one), one)
-    times = graph.add("Unsqueeze", graph.add("Cast", times, to=TensorProto.FLOAT), graph.constant([1], np.int64))
+    if times is None:
+        counted = graph.add("Cast", graph.add("Range", one, graph.add("Add", steps, one), one), to=TensorProto.FLOAT)
+        moments = graph.add("Unsqueeze", counted, graph.constant([1], np.int64))
+    else:
+        given_times = graph.constant(times.double().cpu().numpy()[:, None], _time_type(layer))
+        first, until = graph.constant([0], np.int64), graph.add("Reshape", steps, graph.constant([1], np.int64))
+        moments = graph.add("Slice", given_times, first, until, first)
     flat_batch = graph.add("Reshape", batch, graph.constant([1], np.int64))
     if given is not None:
         standard, observed = _standardized(graph, given, x)
@@ -74,7 +80,7 @@ def export_whole(model: SequenceModel) -> onnx.ModelProto:
     finals: list[str] = []
     for depth in range(layer.num_layers):
         directions = [suffix for level, suffix in layer.places() if level == depth]
-        runs = [_scan(graph, layer, suffix, x, times, zeros) for suffix in directions]
+        runs = [_scan(graph, layer, suffix, x, moments, zeros) for suffix in directions]
         finals = [h_n for h_n, _ in runs]
         x = _side_by_side(graph, [h for _, h in runs])
     match model.reads:
@@ -135,7 +141,11 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
     return _model(
         model,
         graph,
-        [_value("x", ["batch", _inputs(model)]), _value("t", [1]), *state],
+        [
+            _value("x", ["batch", _inputs(model)]),
+            _value("t", [1], helper.np_dtype_to_tensor_dtype(np.dtype(_time_type(layer)))),
+            *state,
+        ],
         [_value("y", ["batch", outputs_of(model)]), *map(_next, state)],
         "One step of a gated LSTM: give h_next back as h, and so every state. All are zeros at first.",
     )
@@ -273,8 +283,13 @@ def _zero() -> onnx.TensorProto:
     return helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
 
 
-def _value(name: str, shape: list[int | str] | None) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+def _value(name: str, shape: list[int | str] | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _time_type(layer: GatedLSTM) -> type:
+    """Of times in the graph: where they have an origin and a unit, float32 might round them."""
+    return np.float32 if (layer.origin, layer.unit) == (0, 1) else np.float64
 
 
 def _next(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:

@@ -59,6 +59,8 @@ class RunFolder:
         shape = {"name": task.name, "steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
         if task.times is not None:
             shape["times"] = task.times.tolist()
+        if task.own_times:
+            shape["own_times"] = True
         shape |= task.reading()
         config: dict[str, Any] = {
             "format": FORMAT, "settings": settings.settings_as_dict(), "recipe": recipe, "task": shape, "where": where,
@@ -99,9 +101,14 @@ class RunFolder:
         """The length of its sequences."""
         return self._read_config()["task"]["steps"]
 
-    def times(self) -> list[float] | None:
-        """The times of its steps, if all sequences have the same ones and they are not just counted."""
-        return self._read_config()["task"].get("times")
+    def shared_times(self) -> Tensor | None:
+        """The times of its steps, which all sequences have; None: steps are counted."""
+        task = self._read_config()["task"]
+        if task.get("own_times"):
+            raise UserError(
+                f"each sequence of {task['name']} has its own times, and this needs times that are known beforehand"
+            )
+        return None if task.get("times") is None else torch.tensor(task["times"], dtype=torch.float64)
 
     def reading(self) -> dict[str, Any]:
         """How further files are read as those for training were; see `ArrayTask.reading`."""
