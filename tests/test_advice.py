@@ -181,7 +181,7 @@ def test_gates_that_fly_away_and_gates_that_cannot_move():
     weights = [{"params": [layer.weight_hh_l0], "lr": 1e-3}]
     by_hand = [{"params": list(layer.gate_parameters()), "lr": 1.0 / layer.unit}]
     (sentence,) = check(layer, optimizer=torch.optim.Adam(weights + by_hand))
-    assert "learning rate of 1 a step is more than 10% of the span of the times, 1:" in sentence
+    assert "learning rate of 1 is more than 10% of the span of the times, 1:" in sentence
     long = make().fit_times(784)
     (sentence,) = check(long, optimizer=torch.optim.Adam(long.parameters(), lr=1e-3))
     assert "share a learning rate of 0.001, with which 1000 updates move a gate by 1 at most" in sentence

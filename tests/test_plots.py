@@ -44,7 +44,7 @@ def test_a_learning_curve_carries_its_name_and_values():
     assert line.get_label() == "g-LSTM"
     assert np.asarray(line.get_ydata()).tolist() == [0.5, 0.1]
     assert line.get_marker() == "o"  # two points would be hard to see as a line
-    assert axes.get_ylabel() == "test error"
+    assert axes.get_ylabel() == "error"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["g-LSTM"]
     figure.canvas.draw()
     assert "50 %" in [label.get_text() for label in axes.get_yticklabels()]

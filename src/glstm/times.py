@@ -172,7 +172,10 @@ def as_times(
     if times.is_complex() or times.dtype == torch.bool:
         raise ValueError(f"times must be real numbers, not {times.dtype}")
     per_sample = (batch, steps) if batch_first else (steps, batch)
-    if times.shape not in ((steps,), per_sample):
+    # Size by size: torch.compile takes a symbolic size in a tuple for another one.
+    shared = times.dim() == 1 and times.shape[0] == steps
+    own = times.dim() == 2 and times.shape[0] == per_sample[0] and times.shape[1] == per_sample[1]
+    if not (shared or own):
         layout = "(B, T)" if batch_first else "(T, B)"
         raise ValueError(
             f"times must have shape (T,) = ({steps},) shared by all samples or {layout} = {per_sample} per sample, "

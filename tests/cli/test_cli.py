@@ -140,7 +140,7 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "say which task to train on: adding, smnist, pmnist, scifar, or your own"),
+        (["train"], "say what to train on: a file of yours, adding, smnist, pmnist, scifar, or your"),
         (["train", "mnist"], "there is no task 'mnist'; there are adding, smnist, pmnist, scifar, and your own as"),
         (["train", "adding", "--mu", "low"], "--mu takes one number or LOW,HIGH, such as 40 or 300,700, not 'low'"),
         (["train", "adding", "--preset", "smnist"], "adding has no preset 'smnist'"),
