@@ -64,13 +64,13 @@ def drawn(chart: Chart, label: str) -> str:
     """The figure and its legend, without curves that have no name."""
     figure = new_figure(WIDTH, HEIGHT)
     draw_curves(figure.add_subplot(), chart.curves, chart.x, chart.y, chart.levels)
-    names = "".join(
-        f'<li class="c{(number if curve.colour is None else curve.colour) % len(COLOURS)}{"" if curve.line else " mark"}">'
-        f"{escape(curve.name)}</li>"
-        for number, curve in enumerate(chart.curves)
-        if curve.name
-    )
+    names = "".join(_legend(curve, number) for number, curve in enumerate(chart.curves) if curve.name)
     return f'{svg.inline(figure, label)}<ul class="legend">{names}</ul>'
+
+
+def _legend(curve: Curve, number: int) -> str:
+    colour = (number if curve.colour is None else curve.colour) % len(COLOURS)
+    return f'<li class="c{colour}{"" if curve.line else " mark"}">{escape(curve.name)}</li>'
 
 
 def _frontier(result: Result) -> Chart:

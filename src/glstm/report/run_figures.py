@@ -50,9 +50,7 @@ def _train_loss(row: Epoch) -> float | None:
 def _learning(
     comparison: Comparison, caption: str, value: Value, label: str, percent: bool, dots: bool
 ) -> Chart | None:
-    curves = [
-        curve for number, network in enumerate(comparison.networks) if (curve := _curve(network, value, number))
-    ]
+    curves = [curve for number, network in enumerate(comparison.networks) if (curve := _curve(network, value, number))]
     if not curves:
         return None
     if dots:

@@ -12,8 +12,9 @@ from glstm.report.runs import Comparison, Network, Task, TrainedRun, shown
 from glstm.report.tables import drop_empty
 
 HOW = (
-    "A network is a line: mean ± standard deviation over its seeds. 'mean k' is how open units are, over all steps; "
-    "'open' the share of updates that are made. Seconds are those of training, the median over epochs."
+    "A network is a line: mean ± standard deviation over its seeds, and of openness the mean. 'mean k' is how open "
+    "units are, over all steps; 'open' the share of updates that are made. Seconds are those of training, the median "
+    "over epochs."
 )
 UNFINISHED = "unfinished"
 
@@ -38,7 +39,7 @@ def _section(comparison: Comparison, name: str, commands: Mapping[Path, str]) ->
     task = comparison.task
     return (
         f'<section id="{name}"><h2>{escape(task.name)}</h2><p>{escape(about(task))}</p>'
-        f'<div class="scroll">{table(networks_table(comparison), coloured=True)}</div>'
+        f'<div class="scroll dense">{table(networks_table(comparison), coloured=True)}</div>'
         f'<p class="verdict">{escape(how_chosen(comparison))}</p>'
         f'<div class="all">{figures(comparison, name)}</div>{_settings(comparison)}{_commands(comparison, commands)}'
         "</section>"
@@ -104,22 +105,27 @@ def _figures(network: Network, comparison: Comparison) -> list[str]:
         epoch,
         _spread([one.validation_error for one in outcomes], form),
         _spread([one.test_error for one in outcomes], form),
-        _spread([one.mean_k for one in outcomes], lambda value: f"{value:.3f}"),
-        _spread([one.open_share for one in outcomes], lambda value: f"{100 * value:.1f} %"),
+        _mean([one.mean_k for one in outcomes], lambda value: f"{value:.3f}"),
+        _mean([one.open_share for one in outcomes], lambda value: f"{100 * value:.1f} %"),
     ]
 
 
 def _spread(values: Sequence[float | None], form: Callable[[float], str]) -> str:
-    """Mean and standard deviation; nothing if not all runs have a value."""
+    """Mean and standard deviation, if there are several."""
     known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return ""
-    return form(mean(known)) + (f" ± {form(stdev(known))}" if len(known) > 1 else "")
+    if len(known) < 2:
+        return _mean(values, form)
+    return f"{_mean(values, form).removesuffix(' %')} ± {form(stdev(known))}"  # one sign of percent for both
+
+
+def _mean(values: Sequence[float | None], form: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    return form(mean(known)) if known else ""
 
 
 def _span(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
-    return str(low) if low == high else f"{low} to {high}"
+    return str(low) if low == high else f"{low}-{high}"
 
 
 def _seconds(network: Network) -> str:
@@ -127,7 +133,7 @@ def _seconds(network: Network) -> str:
     if not rows:
         return ""
     together = max(row.together for row in rows)
-    return f"{median(row.seconds for row in rows):.2g}" + (f" for {together} together" if together > 1 else "")
+    return f"{median(row.seconds for row in rows):.2g}" + (f" ({together} together)" if together > 1 else "")
 
 
 def _count(number: int, what: str) -> str:
@@ -148,7 +154,8 @@ def _settings(comparison: Comparison) -> str:
     ]
     head = ["network", *(name.replace("_", " ") for name in names)]
     text = "All other settings are the same; a dash is a setting that the network leaves to its usual value."
-    return f'<h3>Settings that differ</h3><p class="soft">{text}</p><div class="scroll">{table([head, *rows], True)}</div>'
+    shown_as = table([head, *rows], coloured=True)
+    return f'<h3>Settings that differ</h3><p class="soft">{text}</p><div class="scroll dense">{shown_as}</div>'
 
 
 def _commands(comparison: Comparison, commands: Mapping[Path, str]) -> str:

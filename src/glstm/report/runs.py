@@ -169,7 +169,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {str(error):.200}") from None
+        raise UserError(f"{path} cannot be read: {error!s:.200}") from None
     if not isinstance(found, dict):
         raise UserError(f"{path} should be one JSON object, and is a {type(found).__name__}")
     return found
@@ -269,7 +269,7 @@ def shown(value: Any) -> str:
     """A setting, in a table."""
     match value:
         case None:
-            return "–"
+            return "-"
         case bool():
             return "yes" if value else "no"
         case float():

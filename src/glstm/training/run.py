@@ -187,14 +187,18 @@ def _about(task: Task, model: nn.Module) -> dict[str, Any]:
     """What a report of the run says and only task and model know: a report imports neither."""
     parameters = list(model.parameters())
     device = parameters[0].device if parameters else task.device
-    on_cuda = device.type == "cuda"
-    threads = torch.get_num_threads()
+    begun_on = device.type.upper()
+    if device.type == "cuda":
+        begun_on = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        threads = torch.get_num_threads()
+        begun_on += f", {threads} thread{'s' * (threads > 1)}"
     return {
         "metric": task.metric,
         "as_percent": task.as_percent,
         "sequences": {"train": task.train_size, "validation": task.validation_size, "test": task.test_size},
         "parameters": sum(one.numel() for one in parameters),
-        "begun_on": torch.cuda.get_device_name(device) if on_cuda else f"{device.type.upper()}, {threads} threads",
+        "begun_on": begun_on,
     }
 
 
