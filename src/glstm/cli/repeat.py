@@ -62,7 +62,8 @@ def _said(recipe: Recipe, usual: Recipe) -> Said:
     if (kind := recipe.gate.get("kind")) is not None:
         said["gate"] = kind
         usual = usual.changed(gate={"kind": kind})
-    if recipe.task != "file" and (steps := recipe.data.get("steps")) != usual.data.get("steps"):
+    steps = recipe.data.get("steps")
+    if recipe.task != "file" and steps is not None and steps != usual.data.get("steps"):
         said["steps"] = steps
         usual = usual.at_length(steps)
     for name, option in ENTRIES.items():

@@ -12,9 +12,9 @@ from glstm.report.runs import Comparison, Network, Task, TrainedRun, shown
 from glstm.report.tables import drop_empty
 
 HOW = (
-    "A network is a line: mean ± standard deviation over its seeds, and of openness the mean. 'mean k' is how open "
-    "units are, over all steps; 'open' the share of updates that are made. Seconds are those of training, the median "
-    "over epochs."
+    "A network is a line: mean ± standard deviation over its finished seeds, and of openness the mean. 'mean k' is how "
+    "open units are, over all steps; 'open' the share of updates that are made. Seconds are those of training, the "
+    "median over epochs."
 )
 UNFINISHED = "unfinished"
 
