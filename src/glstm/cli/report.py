@@ -20,7 +20,7 @@ def report(
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="Run folders of 'glstm train', or folders of several, as --seeds makes them. Or one folder of "
             "results, as 'glstm reproduce' leaves them; without any, results.",
             show_default=False,
