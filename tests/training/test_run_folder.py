@@ -152,3 +152,11 @@ def test_config_says_what_a_model_needs(folder):
     config = json.loads(folder.config.read_text())
     assert config["task"] == {"name": "adding", "steps": 30, "inputs": 2, "outputs": 1}
     assert set(config["software"]) == {"glstm", "torch", "python"}
+
+
+def test_config_says_what_a_report_needs(folder):
+    about = json.loads(folder.config.read_text())["about"]
+    assert about["parameters"] == sum(one.numel() for one in folder.load_model().parameters())
+    assert about["begun_on"] == "CPU, 1 thread"
+    assert (about["metric"], about["as_percent"]) == ("mse", False)
+    assert set(about["sequences"]) == {"train", "validation", "test"}

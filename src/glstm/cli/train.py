@@ -107,7 +107,7 @@ def train(
         raise UserError(
             "say what to train on: a file of yours, adding, smnist, pmnist, scifar, or your task as package.module:task"
         )
-    recipe = _recipe(_start(task, preset, files), network, gate, optimiser, data)
+    recipe = with_options(start(task, preset, files), network, gate, optimiser, data)
     if recipe.gate_class is None and (idle := [name for name in OF_GATES if name in asked and name != "gate"]):
         raise UserError(f"the {recipe.cell} cell has no gate: leave out --{_dashed(idle[0])}")
     if data.seeds is not None and data.seeds < 1:
@@ -125,7 +125,7 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _start(task: str, preset: str | None, files: FileOptions) -> Recipe:
+def start(task: str, preset: str | None, files: FileOptions) -> Recipe:
     """The recipe before anything else that was asked for changes it."""
     options = _given(files)
     if not is_file(task):
@@ -150,7 +150,7 @@ def is_file(task: str) -> bool:
     return Path(task).suffix.lower() in READERS or (":" not in task and "/" in task) or Path(task).is_file()
 
 
-def _recipe(
+def with_options(
     recipe: Recipe,
     network: NetworkOptions,
     gate: GateOptions,

@@ -40,7 +40,7 @@ def of(result: Result) -> list[tuple[str, str]]:
     found = []
     for chart in _charts(result):
         with svg.style(f"{result.name} {len(found)}"):
-            found.append((chart.caption, _drawn(chart, f"{result.title}: {chart.caption}")))
+            found.append((chart.caption, drawn(chart, f"{result.title}: {chart.caption}")))
     for arm in result.arms:
         if not result.is_frontier and "gates" in arm.runs[0].summary["probes"]:
             with svg.style(f"{result.name} {len(found)}"):
@@ -60,14 +60,17 @@ def _charts(result: Result) -> Iterator[Chart]:
         yield _flow(flows)
 
 
-def _drawn(chart: Chart, label: str) -> str:
+def drawn(chart: Chart, label: str) -> str:
+    """The figure and its legend, without curves that have no name."""
     figure = new_figure(WIDTH, HEIGHT)
     draw_curves(figure.add_subplot(), chart.curves, chart.x, chart.y, chart.levels)
-    names = "".join(
-        f'<li class="c{number % len(COLOURS)}{"" if curve.line else " mark"}">{escape(curve.name)}</li>'
-        for number, curve in enumerate(chart.curves)
-    )
+    names = "".join(_legend(curve, number) for number, curve in enumerate(chart.curves) if curve.name)
     return f'{svg.inline(figure, label)}<ul class="legend">{names}</ul>'
+
+
+def _legend(curve: Curve, number: int) -> str:
+    colour = (number if curve.colour is None else curve.colour) % len(COLOURS)
+    return f'<li class="c{colour}{"" if curve.line else " mark"}">{escape(curve.name)}</li>'
 
 
 def _frontier(result: Result) -> Chart:

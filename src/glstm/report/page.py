@@ -20,14 +20,22 @@ def page(results: list[Result]) -> str:
     links = "".join(f'<li><a href="#{result.name}">{escape(result.title)}</a></li>' for result in results)
     small = any(result.small for result in results)
     warning = "<p><strong>On a small scale: nothing here is to be quoted.</strong></p>" if small else ""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>glstm: results</title>'
-        f"<style>:root {{{COLOURS}}}\n{STYLE.read_text()}</style></head><body><h1>Gaussian-gated LSTMs, re-run</h1>"
+    return whole(
+        "glstm: results",
+        "Gaussian-gated LSTMs, re-run",
         f'<p class="soft">{escape(f"{origin(results)}. {HOW}")}</p>{warning}<nav><ul>{links}</ul></nav>'
         + _claims(claims(results))
-        + "".join(_section(result) for result in results)
-        + "</body></html>\n"
+        + "".join(_section(result) for result in results),
+    )
+
+
+def whole(title: str, heading: str, body: str) -> str:
+    """A page with its style; the body is HTML already."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
+        f"<style>:root {{{COLOURS}}}\n{STYLE.read_text()}</style></head><body><h1>{escape(heading)}</h1>"
+        f"{body}</body></html>\n"
     )
 
 
@@ -36,7 +44,7 @@ def _claims(found: list[Claim]) -> str:
         return ""
     parts = "".join(
         f'<article><h3>{escape(claim.says)}</h3><p class="verdict">{escape(claim.verdict)}</p>'
-        f'<div class="scroll">{_table(claim.evidence)}</div></article>'
+        f'<div class="scroll">{table(claim.evidence)}</div></article>'
         for claim in found
     )
     return f'<section id="claims"><h2>The paper\'s claims</h2>{parts}</section>'
@@ -48,17 +56,24 @@ def _section(result: Result) -> str:
     )
     cheapest = ""
     if result.is_frontier:
-        cheapest = f'<p>{CHOSEN}</p><div class="scroll">{_table(operating_points(result))}</div><p>{EVERY}</p>'
+        cheapest = f'<p>{CHOSEN}</p><div class="scroll">{table(operating_points(result))}</div><p>{EVERY}</p>'
     missing = f'<p class="soft">{escape(not_yet(result))}</p>' if result.missing else ""
     return (
         f'<section id="{result.name}"><h2>{escape(result.title)}</h2><p>{escape(result.question)}</p>'
-        f'{cheapest}<div class="scroll">{_table(figures_table(result))}</div>{missing}'
+        f'{cheapest}<div class="scroll">{table(figures_table(result))}</div>{missing}'
         f'<div class="all">{shown}</div></section>'
     )
 
 
-def _table(rows: Rows) -> str:
+def table(rows: Rows, coloured: bool = False) -> str:
+    """`coloured`: each row begins with a mark in the colour that the figures draw it in."""
     head, *body = rows
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
+    lines = "".join(_row(row, number if coloured else None) for number, row in enumerate(body))
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+
+
+def _row(row: list[str], colour: int | None) -> str:
+    mark = "" if colour is None else f'<span class="colour c{colour % len(plots.COLOURS)}"></span>'
+    first, *others = (escape(cell) for cell in row)
+    return f"<tr><td>{mark}{first}</td>" + "".join(f"<td>{cell}</td>" for cell in others) + "</tr>"

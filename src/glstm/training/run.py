@@ -1,6 +1,7 @@
 """A run folder: the settings, the results, and what is needed to resume the run.
 
-config.json             settings, the names task and model were made from, the model's description, where it ran
+config.json             settings, the names task and model were made from, the model's description, where it ran, and
+                        what a report says about it
 metrics.csv, losses.csv a row an epoch, and about ten an epoch
 model.safetensors       the network; with config.json it is a model folder
 checkpoint.safetensors  the state of training
@@ -64,7 +65,7 @@ class RunFolder:
         shape |= task.reading()
         config: dict[str, Any] = {
             "format": FORMAT, "settings": settings.settings_as_dict(), "recipe": recipe, "task": shape, "where": where,
-            "software": software,
+            "software": software, "about": _about(task, model),
         }  # fmt: skip
         try:
             config["model"] = describe(model)
@@ -189,6 +190,25 @@ class RunFolder:
             names = ", ".join(folder.path.name for folder in inside)
             raise UserError(f"{self.path} holds the folders of several runs: say which, {names}")
         raise UserError(f"{self.path} is not a run folder: there is no {CONFIG} in it")
+
+
+def _about(task: Task, model: nn.Module) -> dict[str, Any]:
+    """What a report of the run says and only task and model know: a report imports neither."""
+    parameters = list(model.parameters())
+    device = parameters[0].device if parameters else task.device
+    begun_on = device.type.upper()
+    if device.type == "cuda":
+        begun_on = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        threads = torch.get_num_threads()
+        begun_on += f", {threads} thread{'s' * (threads > 1)}"
+    return {
+        "metric": task.metric,
+        "as_percent": task.as_percent,
+        "sequences": {"train": task.train_size, "validation": task.validation_size, "test": task.test_size},
+        "parameters": sum(one.numel() for one in parameters),
+        "begun_on": begun_on,
+    }
 
 
 def runs_in(path: Path) -> list[RunFolder]:
