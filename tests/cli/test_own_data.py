@@ -3,6 +3,7 @@
 import csv
 import json
 import subprocess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,7 +168,7 @@ def test_onnx_has_the_times_of_the_task_inside(tmp_path):
     np.savez(tmp_path / "days.npz", x=x, y=np.arange(30) % 2, times=times)
     run("train", "days.npz", *SHORT, "--as-they-are", "--out", "r", cwd=tmp_path)
     run("export", "onnx", "r", "--threshold", 0.05, cwd=tmp_path)
-    model = RunFolder(tmp_path / "r").load_model()
+    model: Any = RunFolder(tmp_path / "r").load_model()
     model.layer.threshold = 0.05
     session = onnxruntime.InferenceSession(str(tmp_path / "network.onnx"), providers=["CPUExecutionProvider"])
     for steps in (12, 5):
