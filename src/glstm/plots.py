@@ -270,6 +270,7 @@ def draw_gates(
     `steps`: the number of steps, if the table has fewer rows, which are then evenly spaced. `times`: the first and the
     last, if they are not step numbers.
     """
+    first, last = times or (1, steps or len(table))
     weights = table / np.maximum(table.sum(0, keepdims=True), 1e-30)
     moment = (weights * np.arange(len(table))[:, None]).sum(0)
     image = axes.imshow(
@@ -280,7 +281,7 @@ def draw_gates(
         vmin=0,
         vmax=1,
         interpolation="none",
-        extent=(*(times or (1, steps or len(table))), 0, table.shape[1]),
+        extent=(first, last, 0, table.shape[1]),
     )
     axes.set_title(title, fontsize="medium", color=INK)
     axes.set_xlabel("time" if times else "time step", color=INK)
