@@ -292,7 +292,7 @@ _ADDING_1000 = _ADDING.changed(data={"steps": 1000})
 # For data that nobody has tried before: rates in shares of a sequence's length, and an end that validation decides.
 OWN_DATA: Options = {
     "units": 64, "optimizer": "adam", "lr": 2e-3, "gate_lr": None, "open_sigma": None, "batch": 32, "epochs": 300,
-    "patience": 50,
+    "patience": 50, "init": "orthogonal", "forget_bias": 1.0,
 }  # fmt: skip
 
 # The first preset of a task is its default. The LSTM of each table is the same recipe with cell="lstm".
@@ -316,7 +316,7 @@ PRESETS: dict[str, Recipe] = {
 
 def own_data(path: Path | str, **data: Any) -> Recipe:
     """The recipe for a file of your own; `data` are options of `glstm.data.file_task`."""
-    return _paper("file", {}, data={"path": str(path), **data}, **OWN_DATA)
+    return Recipe("file", data={"path": str(path), **data}, **OWN_DATA)
 
 
 def preset(task: str, name: str | None = None) -> Recipe:

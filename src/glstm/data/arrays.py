@@ -132,7 +132,7 @@ class ArrayTask(Task):
                 if self.missing == "refuse" and np.isnan(one).any():
                     step, channel = np.argwhere(np.isnan(one))[0]
                     raise UserError(
-                        f"{name} has a missing value at step {step + 1}, channel {channel + 1}: choose "
+                        f"{name} has a NaN, a missing value, at step {step + 1}, channel {channel + 1}: choose "
                         'missing="carry" to carry the last value on, or "mask" to add a mask channel, too'
                     )
         varying = np.abs(self.mean) * FEW_DIGITS > self.scale
