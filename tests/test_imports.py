@@ -42,13 +42,11 @@ MAY_IMPORT = {
     "series": set(),
     "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
-    "training": {
-        "", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", "scaling", "series", *LAYERS,
-    },
+    "training": {"", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
     "estimators": {
-        "cells", "describe", "init", "models", "pretrained", "registry", "scaling", "series", "training", *LAYERS,
+        "data", "describe", "models", "predictions", "pretrained", "recipes", "scaling", "series", "training",
     },
-    "lightning": {"layers", "training"},
+    "lightning": {"advice", "data", "layers", "training"},
     "predictions": {"data", "models"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},

@@ -50,8 +50,8 @@ def answers(
         for number, one in enumerate(sequences.x):
             if np.isnan(one).any():
                 raise UserError(
-                    f"sequence {number + 1} has a missing value, NaN, and the network was trained without any: train it "
-                    'with missing="carry" (--missing carry)'
+                    f"sequence {number + 1} has a missing value, NaN, and the network was trained without any: train "
+                    'it with missing="carry" (--missing carry)'
                 )
     value = next(model.parameters())
     per_step = model.reads == "every"

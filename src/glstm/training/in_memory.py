@@ -29,7 +29,7 @@ class EpochScore:
 class Trained:
     model: Any  # a module of any class, in evaluation mode, with the values of its best epoch
     history: list[EpochScore]
-    diverged: bool  # the last epoch's loss is not a finite number
+    diverged: bool  # after the last epoch, its loss or some value is not a finite number
     found: bool  # whether the values are of an epoch before that
 
 
@@ -41,7 +41,7 @@ def train(
 ) -> Trained:
     """Train until the last epoch, or until patience is at an end; without a validation set, the last epoch counts.
 
-    torch's generator is afterwards as it was before. A loss that is no longer a finite number ends training.
+    torch's generator is afterwards as it was before. A loss or a value that is no longer a finite number ends training.
     """
     on_cuda = task.device.type == "cuda"
     with torch.random.fork_rng(devices=[task.device] if on_cuda else []):
@@ -55,7 +55,8 @@ def train(
             score = population.test("validation")[0] if task.validation_size else NOTHING
             history.append(EpochScore(epoch, loss, score.loss, score.error, score.mean_k))
             on_epoch(history[-1])
-            diverged = not (isfinite(loss) and isfinite(score.loss or 0.0))
+            sound = isfinite(loss) and isfinite(score.loss or 0.0)
+            diverged = not (sound and bool(population.stack.flat.isfinite().all()))
             if diverged:
                 break
             if last_is_best(history, settings.budget):
