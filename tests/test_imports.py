@@ -42,14 +42,11 @@ MAY_IMPORT = {
     "series": set(),
     "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
-    "training": {
-        "", "advice", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", "scaling", "series",
-        *LAYERS,
-    },
+    "training": {"", "advice", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
     "estimators": {
-        "cells", "describe", "init", "models", "pretrained", "registry", "scaling", "series", "training", *LAYERS,
+        "data", "describe", "models", "predictions", "pretrained", "recipes", "scaling", "series", "training",
     },
-    "lightning": {"layers", "training"},
+    "lightning": {"advice", "data", "layers", "training"},
     "predictions": {"data", "models"},
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, StackDataset, TensorDataset
 import glstm
 from glstm import GLSTM, SequenceModel
 from glstm.errors import UserError
-from glstm.lightning import SequenceModule, parameter_groups, read_batch
+from glstm.lightning import SequenceModule, read_batch
 
 STEPS = 10
 pytestmark = [
@@ -131,7 +131,7 @@ class Own(SequenceModule):
         return nn.functional.multi_margin_loss(prediction, y, margin=self.margin)
 
     def configure_optimizers(self):
-        optimizer = torch.optim.SGD(parameter_groups(self.model, lr=self.lr, gate_lr=0.0), momentum=0.9)
+        optimizer = torch.optim.SGD(glstm.parameter_groups(self.model, lr=self.lr, gate_lr=0.0), momentum=0.9)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
 
 
@@ -182,14 +182,48 @@ def test_any_module_and_any_loss(tmp_path):
     assert fit.callback_metrics["train_loss"] < 0.69
 
 
+def rates(module: SequenceModule) -> list[float]:
+    return [group["lr"] for group in module.configure_optimizers().param_groups]
+
+
 def test_gates_have_a_rate_of_their_own():
-    model = SequenceModel(GLSTM(1, 110, mu=784.0, sigma=250.0), nn.Linear(110, 10))
-    weights, gates = parameter_groups(model, lr=1e-3)
-    assert weights["lr"] == 1e-3
-    assert gates["lr"] == pytest.approx(0.1, rel=0.03)
-    assert parameter_groups(model, lr=1e-3, gate_lr=0.5)[1]["lr"] == 0.5
-    assert sum(len(group["params"]) for group in (weights, gates)) == len(list(model.parameters()))
-    assert len(parameter_groups(nn.Linear(2, 2), lr=1e-3)) == 1
+    """lr x the span of the times, in which mu and sigma are stored."""
+    assert rates(SequenceModule(network(), lr=1e-3)) == pytest.approx([1e-3, 1e-3 * (STEPS - 1 + 2 * 4.0)], rel=0.2)
+    assert rates(SequenceModule(network(), lr=1e-3, gate_lr=0.5)) == [1e-3, 0.5]
+    times = torch.arange(1.0, 1.0 + STEPS)
+    spanned = rates(SequenceModule(network(), lr=1e-3, times=times))
+    assert spanned == [group["lr"] for group in glstm.parameter_groups(network(), lr=1e-3, times=times)]
+    assert spanned[1] != rates(SequenceModule(network(), lr=1e-3))[1]
+    assert rates(SequenceModule(nn.Linear(2, 2))) == [1e-3]
+
+
+def test_a_layer_that_has_seen_no_times_asks_for_them(tmp_path):
+    x, y = data()
+
+    def unfitted() -> SequenceModel:
+        return SequenceModel(GLSTM(1, 8, batch_first=True), nn.Linear(8, 2))
+
+    for gate_lr in (None, 0.1):
+        with pytest.raises(UserError, match=r"give SequenceModule times=, or call fit_times"):
+            trainer(tmp_path, 1).fit(SequenceModule(unfitted(), gate_lr=gate_lr), loader(x, y))
+    fitted = unfitted()
+    fitted.layer.fit_times(STEPS)
+    for module in (SequenceModule(fitted), SequenceModule(unfitted(), times=torch.arange(1.0, 1.0 + STEPS))):
+        trainer(tmp_path, 1).fit(module, loader(x, y))
+        layer = module.model.layer
+        assert layer.seen.steps == STEPS
+        assert rates(module)[1] * layer.unit == pytest.approx(1e-3 * layer.seen.width)
+
+
+def test_padding_does_not_count_as_openness(tmp_path):
+    """Gates around step 2, and sequences of two real steps: they are open all the time."""
+    layer = GLSTM(1, 8, batch_first=True, mu=2.0, sigma=1.0)
+    module = SequenceModule(SequenceModel(layer, nn.Linear(8, 2)))
+    x, y = data()
+    (figures,) = trainer(tmp_path).validate(module, loader(x, y, torch.full((64,), 2)), verbose=False)
+    assert figures["val_openness"] == pytest.approx(layer.openness(2).mean().item(), rel=1e-5)
+    (figures,) = trainer(tmp_path).validate(module, loader(x, y), verbose=False)
+    assert figures["val_openness"] == pytest.approx(layer.openness(STEPS).mean().item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("batch", [torch.ones(3), (1,), {"x": 1}, {"x": 1, "y": 2, "z": 3}])

@@ -7,7 +7,7 @@ import pytest
 from glstm.data import Adding
 from glstm.errors import UserError
 from glstm.gates import Clockwork, Gaussian
-from glstm.recipes import PRESETS, Recipe, make_model, make_task, preset
+from glstm.recipes import PRESETS, Recipe, make_model, make_task, own_recipe, preset
 from glstm.training.settings import Settings
 from small_runs import SMALL
 
@@ -151,7 +151,7 @@ def test_presets_belong_to_their_task():
         preset("smnist", "adding-2000")
     with pytest.raises(UserError, match="there is no task 'mnist'"):
         preset("mnist")
-    assert preset("glstm.data:Adding") == Recipe("glstm.data:Adding", init="orthogonal", forget_bias=1.0)
+    assert preset("glstm.data:Adding") == own_recipe("glstm.data:Adding")
     with pytest.raises(UserError, match="does not know: colour"):
         Recipe.from_dict({"task": "adding", "colour": "red"})
     with pytest.raises(UserError, match="does not know: task"):

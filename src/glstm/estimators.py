@@ -5,29 +5,31 @@ channel, an array (n, time) or a list of arrays (time,); `layout="channels_last"
 may have missing values, as NaN, if `missing` says what they become.
 """
 
+import warnings
+from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
 from safetensors.torch import load
-from torch import Tensor, nn
+from torch import Tensor
 
-from glstm import init, registry, series
-from glstm.cells import CELLS
+from glstm import series
+from glstm.data import ArrayTask, Sequences
+from glstm.data.collect import as_sequences
 from glstm.describe import build, describe
 from glstm.errors import UserError
 from glstm.extras import needed_by
-from glstm.gated import GatedLSTM
-from glstm.layers import GLSTM, PLSTM
-from glstm.models import READS, SequenceModel, width_of
+from glstm.models import READS, SequenceModel
+from glstm.predictions import answers, as_trained
 from glstm.pretrained import serialized
-from glstm.scaling import MISSING, Rescale, Standardize
-from glstm.series import Series
-from glstm.training.fitting import evaluate, fit_network
-from glstm.training.settings import Settings
+from glstm.recipes import OWN_DATA, Recipe, model_maker
+from glstm.scaling import MISSING
+from glstm.training.in_memory import EpochScore, train
 
 with needed_by("scikit-learn's convention"):
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.metrics import accuracy_score, r2_score
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import (
@@ -40,8 +42,6 @@ with needed_by("scikit-learn's convention"):
         validate_data,
     )
 
-WIDE = 0.32  # sigma as a share of the time that the sequences take; the paper's 250 of 784
-PREDICTED_AT_ONCE = 1000
 CHECKS: dict[str, Any] = {"ensure_all_finite": "allow-nan", "dtype": "numeric"}  # by scikit-learn, of every array
 
 
@@ -61,15 +61,16 @@ class _SequenceEstimator(BaseEstimator):
         sigma=None,
         threshold=0.0,
         budget=0.0,
-        lr=1e-3,
+        lr=2e-3,
         gate_lr=None,
         optimizer="adam",
-        epochs=200,
-        patience=20,
+        epochs=300,
+        patience=50,
         validation=0.2,
-        batch=16,
+        batch=32,
         standardize=True,
         missing="refuse",
+        from_start=None,
         layout="channels_first",
         random_state=None,
         device="cpu",
@@ -92,6 +93,7 @@ class _SequenceEstimator(BaseEstimator):
         self.batch = batch
         self.standardize = standardize
         self.missing = missing
+        self.from_start = from_start
         self.layout = layout
         self.random_state = random_state
         self.device = device
@@ -103,66 +105,52 @@ class _SequenceEstimator(BaseEstimator):
         tags.input_tags.allow_nan = self.missing in MISSING and self.missing != "refuse"
         return tags
 
-    def _fit(self, data: Series, y: Tensor, outputs: int, kind: str, rescale: Rescale | None) -> Self:
-        """Train a new network on targets y (n,) that are classes, or (n, outputs) that are values."""
+    def _fit(self, sequences: Sequences) -> Self:
+        """Train a new network on sequences with targets."""
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        settings = Settings(
-            optimizer=self.optimizer,
-            lr=_plain(self.lr),
-            budget=_plain(self.budget),
-            batch=_plain(self.batch),
-            epochs=_plain(self.epochs),
+        recipe = self._recipe(seed)
+        task = ArrayTask(
+            sequences,
+            validation=_plain(self.validation),
+            test=0,
+            missing=self.missing,
+            standardize=self.standardize,
+            from_start=self.from_start,
             seed=seed,
+            name="X",
+            device=self.device,
         )
-        low, high = data.span
-        gate_lr = settings.lr * (high - low) / 8 if self.gate_lr is None else _plain(self.gate_lr)
-        settings = settings.changed(gate_lr=gate_lr)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = self._network(data, outputs, rescale)
-            self.history_ = fit_network(
-                model.to(self.device),
-                data.to(self.device),
-                y.to(self.device),
-                kind,
-                settings,
-                validation=_plain(self.validation),
-                patience=_plain(self.patience),
-                say=print if self.verbose else None,
-            )
-        self.model_ = model.eval()
+        done = train(task, model_maker(recipe, task), recipe, _say if self.verbose else lambda row: None)
+        if done.diverged:
+            what = f"the loss became nan or infinite in epoch {len(done.history)}: lower lr or gate_lr"
+            if not done.found:
+                raise UserError(what)
+            warnings.warn(f"{what}; the best epoch before that is kept", ConvergenceWarning, stacklevel=3)
+        self.history_ = [_known(row) for row in done.history]
+        self._reading_ = task.reading()
+        self.model_ = done.model
         return self
 
-    def _network(self, data: Series, outputs: int, rescale: Rescale | None) -> SequenceModel:
+    def _recipe(self, seed: int) -> Recipe:
         if self.reads not in READS or self.reads == "every":
             found = ", ".join(one for one in READS if one != "every")
             raise UserError(f"an estimator gives one answer for each sequence, so reads must be one of {found}")
-        inputs = None
-        if self.standardize or self.missing != "refuse":
-            inputs = Standardize(data.x.shape[2], self.missing)
-        if inputs is not None and self.standardize:
-            _set_scale(inputs, data.x[data.counts])
-        layer = self._layer(data.x.shape[2] if inputs is None else inputs.outputs, *data.span)
-        return SequenceModel(
-            layer, nn.Linear(width_of(layer), outputs), reads=self.reads, inputs=inputs, outputs=rescale
+        return Recipe("arrays", **OWN_DATA).changed(
+            cell=self.cell,
+            units=_plain(self.units),
+            layers=_plain(self.layers),
+            reads=self.reads,
+            gate={"mu": _values(self.mu), "sigma": _values(self.sigma)},
+            options={"threshold": _plain(self.threshold) or None},
+            optimizer=self.optimizer,
+            lr=_plain(self.lr),
+            gate_lr=_plain(self.gate_lr),
+            budget=_plain(self.budget),
+            batch=_plain(self.batch),
+            epochs=_plain(self.epochs),
+            patience=_plain(self.patience) or 0,
+            seed=seed,
         )
-
-    def _layer(self, inputs: int, low: float, high: float) -> nn.Module:
-        """The recurrent layer for sequences whose times go from `low` to `high`, with the paper's initial weights."""
-        cell = registry.find(self.cell, CELLS, "cell")
-        shape = {"input_size": inputs, "hidden_size": _plain(self.units), "num_layers": _plain(self.layers)}
-        given = {"mu": _values(self.mu), "sigma": _values(self.sigma), "threshold": _plain(self.threshold) or None}
-        options = {name: value for name, value in given.items() if value is not None}
-        takes = high - low or 1.0
-        if cell is GLSTM:
-            options = {"mu": (low, high), "sigma": WIDE * takes} | options
-        elif cell is PLSTM:
-            options = {"tau": takes, "s": (low, high)} | options
-        layer = registry.call(cell, f"the cell {self.cell}", **shape, **options)
-        if isinstance(layer, GatedLSTM):
-            init.orthogonal_(layer)
-            init.forget_bias_(layer)
-        return layer
 
     def _check_options(self) -> None:
         """Those that nothing below checks; scikit-learn wants this in fit."""
@@ -180,8 +168,8 @@ class _SequenceEstimator(BaseEstimator):
         except (RuntimeError, AssertionError, TypeError) as error:
             raise UserError(f"device {self.device!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
-    def _read(self, X: Any, times: Any, fitting: bool) -> Series:
-        """X as tensors; sets or checks the numbers of channels and, of tables (n, time), of columns."""
+    def _read(self, X: Any, times: Any, fitting: bool) -> Sequences:
+        """X without targets; sets or checks the numbers of channels and, of tables (n, time), of columns."""
         pieces = series.pieces_of(X)
         table = pieces is None and _is_table(X)
         if fitting:
@@ -189,24 +177,16 @@ class _SequenceEstimator(BaseEstimator):
         least = 2 if fitting and self.validation else 1
         if pieces is not None:
             own = CHECKS | {"ensure_2d": False, "ensure_min_samples": 0, "ensure_min_features": 0}
-            data = series.from_pieces([check_array(piece, **own) for piece in pieces], self.layout)
+            each = series.from_pieces([check_array(piece, **own) for piece in pieces], self.layout)
         elif table and self._table_:
             X = validate_data(self, X, reset=fitting, ensure_min_samples=least, **CHECKS)
-            data = series.from_array(X, self.layout)
+            each = series.from_array(X, self.layout)
         else:
-            data = series.from_array(check_array(X, allow_nd=True, ensure_min_samples=least, **CHECKS), self.layout)
-        self._check_channels(data, fitting)
-        if data.x.isinf().any():
-            raise UserError("Input X contains a value too large for float32: scale X before")
-        if self.missing == "refuse" and data.x.isnan().any():
-            raise UserError(
-                "Input X contains NaN: with missing='carry' the last value is taken where one is missing, and with "
-                "missing='mask' the network is also told where"
-            )
-        return series.with_times(data, times)
+            each = series.from_array(check_array(X, allow_nd=True, ensure_min_samples=least, **CHECKS), self.layout)
+        self._check_channels(each[0].shape[1], fitting)
+        return as_sequences(each, times=times)
 
-    def _check_channels(self, data: Series, fitting: bool) -> None:
-        channels = data.x.shape[2]
+    def _check_channels(self, channels: int, fitting: bool) -> None:
         if not fitting:
             if channels != self._channels_:
                 raise UserError(
@@ -222,10 +202,11 @@ class _SequenceEstimator(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
-    def _predict(self, X: Any, times: Any) -> Tensor:
+    def _predict(self, X: Any, times: Any) -> np.ndarray:
+        """(n, outputs): probabilities of classes, or values."""
         check_is_fitted(self)
-        data = self._read(X, times, fitting=False)
-        return evaluate(self.model_, data, PREDICTED_AT_ONCE)
+        sequences = as_trained(self._read(X, times, fitting=False), self._reading_, "X")
+        return np.stack(answers(self.model_, sequences).outputs)
 
     def __getstate__(self):
         """The network as its description and its values, so that a pickle does not depend on a class's attributes."""
@@ -248,35 +229,41 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):
     """A recurrent network that says of which class a sequence is.
 
     `cell`, `units` and `layers` make the network; `mu` and `sigma` are where a GLSTM's gates begin, by default spread
-    over the whole time; `budget` is the price of openness. The share `validation` of the sequences is held out: the
-    network with the smallest loss on it is kept, and training ends after `patience` epochs without a smaller one.
-    `gate_lr` is the gates' own learning rate; None takes one that suits the time that the sequences take. A phased
-    LSTM (`cell="plstm"`) has one period in that time.
+    over the whole time; `budget` is the price of openness. `gate_lr` is the gates' own learning rate, in the unit of
+    the times; None stands for lr x the span of the times. A phased LSTM (`cell="plstm"`) has one period in that span.
 
-    After fit: `classes_`, `model_` (the network, which takes X as it is), `history_` (a row for each epoch).
+    The share `validation` of the sequences is held out, of each class its share. The epoch with the lowest error there
+    is kept (of equal ones that with the lowest loss; with a budget, that with the lowest loss and charge together), and
+    training ends `patience` epochs after it. With `validation=0` all sequences train, for all epochs. What is held out
+    is at least one sequence, and each class keeps one to train on: fit says so if there are too few for that.
+
+    `standardize` and `missing` are part of the network, so it takes X as it is. `from_start` counts times from each
+    sequence's first step; None does so if they start at very different times, as dates do.
+
+    After fit: `classes_`, `model_` (the network), `history_` (a dictionary for each epoch).
     """
 
     classes_: np.ndarray
 
     def fit(self, X, y, *, times=None) -> Self:
         """`times` of the steps: (time,) for all sequences, (n, time), or a list with those of each; by default 1, 2,
-        and so on. Cross-validation cuts what has n rows, so there they are given for each sequence."""
+        and so on. A network that was fitted with times needs them for every prediction. Cross-validation cuts what has
+        n rows, so there they are given for each sequence."""
         self._check_options()
-        data = self._read(X, times, fitting=True)
-        y = _check_y(y, len(data))
+        sequences = self._read(X, times, fitting=True)
+        y = _check_y(y, len(sequences))
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        self._fit(data, torch.from_numpy(codes), len(self.classes_), "classes", None)
-        self.model_.classes = tuple(map(str, self.classes_))
-        return self
+        names = tuple(map(str, self.classes_))
+        return self._fit(replace(sequences, y=np.array(names)[codes], classes=names))
 
     def predict_proba(self, X, *, times=None) -> np.ndarray:
         """The probability of each class, in the order of `classes_`: (n, classes)."""
-        return self._predict(X, times).double().softmax(1).numpy()
+        return self._predict(X, times)
 
     def predict(self, X, *, times=None) -> np.ndarray:
-        likely = self._predict(X, times).argmax(1).numpy()
+        likely = self._predict(X, times).argmax(1)
         return self.classes_[likely]
 
     def score(self, X, y, sample_weight=None, *, times=None) -> float:
@@ -285,7 +272,9 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):
 
 
 class SequenceRegressor(RegressorMixin, _SequenceEstimator):
-    """A recurrent network that gives one or more values for a sequence; parameters as `SequenceClassifier` has."""
+    """A recurrent network that gives one or more values for a sequence; parameters as `SequenceClassifier` has.
+
+    The error on the sequences that are held out is the mean absolute error."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -295,21 +284,16 @@ class SequenceRegressor(RegressorMixin, _SequenceEstimator):
     def fit(self, X, y, *, times=None) -> Self:
         """y (n,) or (n, values). `times` as a classifier takes them."""
         self._check_options()
-        data = self._read(X, times, fitting=True)
-        y = _check_y(y, len(data))
+        sequences = self._read(X, times, fitting=True)
+        y = _check_y(y, len(sequences))
         y = check_array(y, ensure_2d=False, dtype="float64", input_name="y")
         if y.ndim > 2:
             raise UserError(f"y must be (n,) or (n, values), not of {y.ndim} dimensions")
         self._flat_ = y.ndim == 1
-        targets = torch.from_numpy(np.array(y.reshape(len(data), -1), np.float32))
-        rescale = None
-        if self.standardize:
-            rescale = Rescale(targets.shape[1])
-            _set_scale(rescale, targets)
-        return self._fit(data, targets, targets.shape[1], "values", rescale)
+        return self._fit(replace(sequences, y=y.reshape(len(sequences), -1)))
 
     def predict(self, X, *, times=None) -> np.ndarray:
-        found = self._predict(X, times).double().numpy()
+        found = self._predict(X, times)
         return found[:, 0] if self._flat_ else found
 
     def score(self, X, y, sample_weight=None, *, times=None) -> float:
@@ -331,13 +315,12 @@ def _check_y(y: Any, count: int) -> np.ndarray:
     return y
 
 
-def _set_scale(part: Standardize | Rescale, values: Tensor) -> None:
-    """Mean and standard deviation of each column of (n, D), of what is not missing; a constant keeps the scale 1."""
-    wide = values.double()
-    mean = wide.nanmean(0).nan_to_num(0.0)
-    scale = (wide - mean).square().nanmean(0).sqrt().nan_to_num(0.0)
-    part.mean.copy_(mean)
-    part.scale.copy_(torch.where(scale > 1e-7 * mean.abs(), scale, 1.0))
+def _known(row: EpochScore) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if value is not None}
+
+
+def _say(row: EpochScore) -> None:
+    print(", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in _known(row).items()))
 
 
 def _plain(value: Any) -> Any:

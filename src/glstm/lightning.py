@@ -3,29 +3,23 @@ differs in your work you override: `compute_loss`, `configure_optimizers`, or an
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from glstm.advice import parameter_groups
+from glstm.data.task import Batch
 from glstm.errors import UserError
 from glstm.extras import needed_by
-from glstm.layers import gate_parameters, gated_layers, weight_parameters
+from glstm.layers import gated_layers
 from glstm.training.objective import mean_openness
 
 with needed_by("SequenceModule"):
     from lightning import LightningModule
 
 LOSSES = ("classes", "values")
-KEYS = ("x", "y", "times", "lengths")
-
-
-class Batch(NamedTuple):
-    x: Tensor
-    y: Tensor
-    times: Tensor | None = None
-    lengths: Tensor | None = None
 
 
 class SequenceModule(LightningModule):
@@ -34,8 +28,8 @@ class SequenceModule(LightningModule):
 
     x is laid out as the model takes it: a DataLoader makes (B, T, D), which is what a layer with `batch_first=True`
     takes. `loss` is "classes" (cross-entropy of y, whole numbers), "values" (squared error), or a function of
-    prediction and y. `gate_lr` is the gates' own rate, None for one that suits the moments they begin with; `budget`
-    is the price of their openness; `times` are those of all batches that bring none.
+    prediction and y. `gate_lr` is the gates' own rate, in the unit of the times; None stands for lr x their span, as in
+    `glstm.parameter_groups`. `budget` is the price of openness; `times` are those of all batches that bring none.
 
     It logs loss, accuracy (of classes) and mean openness (of gated layers), each as train_, val_ or test_.
     Load a checkpoint with `SequenceModule.load_from_checkpoint(path, model=model)`: the rest is in it, unless the loss
@@ -68,8 +62,7 @@ class SequenceModule(LightningModule):
     def forward(self, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """The model's prediction; a model that knows no times or lengths is called without, if there are none."""
         times = self.times if times is None else times
-        given = {"times": times, "lengths": lengths}
-        return self.model(x, **{name: value for name, value in given.items() if value is not None})
+        return self.model(x, **Batch(x, x.new_empty(0), times, lengths).arguments())
 
     def compute_loss(self, prediction: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
         """The batch's mean loss; of predictions for every step, over the steps that count."""
@@ -81,8 +74,14 @@ class SequenceModule(LightningModule):
         return (prediction.reshape(y.shape) - y).square().mean()
 
     def configure_optimizers(self) -> Any:
-        """Adam, with the gates at a rate of their own."""
-        return torch.optim.Adam(parameter_groups(self.model, lr=self.lr, gate_lr=self.gate_lr))
+        """Adam, with the gates at a rate of their own. It must know the span of the times before the first batch."""
+        if self.times is None and any(layer.unfitted for layer in gated_layers(self.model)):
+            raise UserError(
+                "the model's gates fit the times that they see first, and have seen none: give SequenceModule times=, "
+                "or call fit_times of the layer before (model.layer.fit_times(784) for 784 steps)"
+            )
+        groups = parameter_groups(self.model, lr=self.lr, gate_lr=self.gate_lr, times=self.times)
+        return torch.optim.Adam(groups)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self._step(read_batch(batch), "train")
@@ -112,7 +111,7 @@ class SequenceModule(LightningModule):
             found, y = self._counted(prediction.detach(), batch.y, batch.lengths)
             self.log(f"{stage}_accuracy", (found.argmax(-1) == y).float().mean(), prog_bar=True, **log)
         if tables := [table for own in recorded for table in own]:
-            openness = mean_openness(tables)
+            openness = mean_openness(tables, batch.lengths)
             self.log(f"{stage}_openness", openness.detach(), **log)
             if stage == "train" and self.budget:
                 loss = loss + self.budget * openness
@@ -135,23 +134,13 @@ class SequenceModule(LightningModule):
 
 
 def read_batch(batch: Any) -> Batch:
-    """(x, y), (x, y, lengths), or a dict with x, y and, if there are any, times and lengths."""
+    """(x, y), (x, y, lengths), or a dict with x, y and, if there are any, times and lengths. They are laid out as the
+    model takes them, with `batch_first=True` not as a task's batches are."""
     if isinstance(batch, Mapping):
-        if not {"x", "y"} <= set(batch) <= set(KEYS):
+        if not {"x", "y"} <= set(batch) <= set(Batch._fields):
             raise UserError(f"a batch that is a dict has x and y, and may have times and lengths, not {list(batch)}")
         return Batch(**batch)
     if isinstance(batch, Sequence) and len(batch) in (2, 3):
         return Batch(batch[0], batch[1], lengths=batch[2] if len(batch) == 3 else None)
     size = f" of {len(batch)}" if isinstance(batch, Sequence) else ""
     raise UserError(f"a batch is (x, y), (x, y, lengths) or a dict, not a {type(batch).__name__}{size}")
-
-
-def parameter_groups(model: nn.Module, *, lr: float, gate_lr: float | None = None) -> list[dict[str, Any]]:
-    """Weights at lr; gates at gate_lr or, if that is None, at a rate that suits the latest moment or the longest
-    duration that they have now: with lr 1e-3 and gates over the paper's 784 steps, at its 0.1."""
-    groups: list[dict[str, Any]] = [{"params": list(weight_parameters(model)), "lr": lr}]
-    gates = list(gate_parameters(model))
-    if gates:
-        latest = max(float(values.detach().abs().max()) for values in gates)
-        groups.append({"params": gates, "lr": lr * latest / 8 if gate_lr is None else gate_lr})
-    return groups

@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from glstm.data.padding import batches_of
 from glstm.data.sequences import Sequences
+from glstm.data.split import cut_windows
 from glstm.errors import UserError
 from glstm.models import SequenceModel
 from glstm.storage import write_atomically
@@ -28,6 +30,17 @@ class Answers:
     classes: tuple[str, ...] | None
 
 
+def as_trained(sequences: Sequences, how: dict[str, Any], what: str) -> Sequences:
+    """Sequences called `what`, read as those of a task were; `how` is `task.reading()`."""
+    if how["timed"] != (sequences.times is not None):
+        raise UserError(
+            f"{what} has {'no ' * how['timed']}times, and the network was trained with{'out' * (not how['timed'])} them"
+        )
+    if how["window"]:
+        sequences = cut_windows(sequences, how["window"])
+    return sequences.from_start() if how["from_start"] else sequences
+
+
 @torch.no_grad()
 def answers(
     model: nn.Module, sequences: Sequences, batch: int = 500, on_batch: Callable[[int], object] = lambda count: None
@@ -42,15 +55,15 @@ def answers(
         for number, one in enumerate(sequences.x):
             if np.isnan(one).any():
                 raise UserError(
-                    f"sequence {number + 1} has a missing value, and the network was trained without any: train it "
-                    "with missing values carried on (--missing carry)"
+                    f"sequence {number + 1} has a missing value, NaN, and the network was trained without any: train "
+                    'it with missing="carry" (--missing carry)'
                 )
     value = next(model.parameters())
     per_step = model.reads == "every"
     found: list[np.ndarray] = []
     for own in batches_of(sequences, batch, value.device):
-        outputs = model(own.x.to(value.dtype), **own.arguments())
-        outputs = (outputs.softmax(-1) if model.classes else outputs).double().cpu().numpy()
+        outputs = model(own.x.to(value.dtype), **own.arguments()).cpu().double()
+        outputs = (outputs.softmax(-1) if model.classes else outputs).numpy()
         lengths = [len(own.x)] * own.size if own.lengths is None else own.lengths.tolist()
         if per_step:
             found += [outputs[:length, place] for place, length in enumerate(lengths)]

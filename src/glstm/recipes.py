@@ -292,7 +292,7 @@ _ADDING_1000 = _ADDING.changed(data={"steps": 1000})
 # For data that nobody has tried before: rates in shares of a sequence's length, and an end that validation decides.
 OWN_DATA: Options = {
     "units": 64, "optimizer": "adam", "lr": 2e-3, "gate_lr": None, "open_sigma": None, "batch": 32, "epochs": 300,
-    "patience": 50,
+    "patience": 50, "init": "orthogonal", "forget_bias": 1.0,
 }  # fmt: skip
 
 # The first preset of a task is its default. The LSTM of each table is the same recipe with cell="lstm".
@@ -316,7 +316,7 @@ PRESETS: dict[str, Recipe] = {
 
 def own_recipe(task: str = "arrays", **values: Any) -> Recipe:
     """The recipe for a task of your own, with these changes."""
-    return _paper(task, {}, **OWN_DATA).changed(**values)
+    return Recipe(task, **OWN_DATA).changed(**values)
 
 
 def own_data(path: Path | str, **data: Any) -> Recipe:
@@ -329,7 +329,7 @@ def preset(task: str, name: str | None = None) -> Recipe:
     _find_task(task)
     own = {key: recipe for key, recipe in PRESETS.items() if recipe.task == task}
     if name is None:
-        return next(iter(own.values()), None) or _paper(task, {}, **OWN_DATA)
+        return next(iter(own.values()), None) or Recipe(task, **OWN_DATA)
     if name not in own:
         has = f"it has {', '.join(own)}" if own else "it has none"
         raise UserError(f"{task} has no preset {name!r}; {has}")

@@ -96,7 +96,7 @@ def test_a_table_with_times_and_missing_values(tmp_path):
     table = ["log.csv", "--id", "patient", "--time", "hour", "--target", "outcome"]
     done = glstm_command("train", *table, *SHORT, cwd=tmp_path)
     assert done.returncode == 2
-    assert 'missing value at step 2, channel 2: choose missing="carry"' in done.stderr
+    assert 'a missing value, at step 2, channel 2: choose missing="carry"' in done.stderr
     out = run("train", *table, "--missing", "mask", *SHORT, "--out", "r", cwd=tmp_path)
     assert "2 inputs, 2 classes" in out
     run("predict", "r", "log.csv", "--out", "p.npz", cwd=tmp_path)

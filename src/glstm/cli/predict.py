@@ -50,7 +50,7 @@ def _read(file: Path, how: dict[str, Any]):
     """The file's sequences, read as those for training were."""
     from glstm.data import read
     from glstm.data.reading import options_for
-    from glstm.data.split import cut_windows
+    from glstm.predictions import as_trained
 
     parts = read(file, **options_for(file, **how["columns"]))
     if len(parts) > 1:
@@ -58,10 +58,4 @@ def _read(file: Path, how: dict[str, Any]):
     sequences = next(iter(parts.values()))
     if sequences.x[0].shape[1] != how["inputs"]:
         raise UserError(f"{file} has {sequences.x[0].shape[1]} inputs, and the network {how['inputs']}")
-    if how["timed"] != (sequences.times is not None):
-        raise UserError(
-            f"{file} has {'no ' * how['timed']}times, and the network was trained with{'out' * (not how['timed'])} them"
-        )
-    if how["window"]:
-        sequences = cut_windows(sequences, how["window"])
-    return sequences.from_start() if how["from_start"] else sequences
+    return as_trained(sequences, how, str(file))

@@ -69,6 +69,7 @@ class ArrayTask(Task):
         given = as_sequences(x, y, times, lengths, **options)
         if given.y is None:
             raise UserError(f"{name} has no targets to learn: give y")
+        self._refuse_missing(given, "")  # now: parts count their sequences anew
         parts = split(given, validation, test, seed, window, options)
         parts = {part: cut_windows(own, window) if window else own for part, own in parts.items()}
         self._check_alike(parts)
@@ -127,14 +128,7 @@ class ArrayTask(Task):
 
     def _check_inputs(self, parts: dict[str, Sequences]) -> None:
         for part, own in parts.items():
-            for number, one in enumerate(own.x):
-                name = f"sequence {own.names[number] if own.names else number + 1} of the {part} part"
-                if self.missing == "refuse" and np.isnan(one).any():
-                    step, channel = np.argwhere(np.isnan(one))[0]
-                    raise UserError(
-                        f"{name} has a missing value at step {step + 1}, channel {channel + 1}: choose "
-                        'missing="carry" to carry the last value on, or "mask" to add a mask channel, too'
-                    )
+            self._refuse_missing(own, f" of the {part} part")
         varying = np.abs(self.mean) * FEW_DIGITS > self.scale
         if self.standardize and varying.any():
             channel = int(np.argmax(varying))
@@ -144,6 +138,16 @@ class ArrayTask(Task):
                 "few digits for that, so subtract a constant first",
                 stacklevel=3,
             )
+
+    def _refuse_missing(self, own: Sequences, where: str) -> None:
+        for number, one in enumerate(own.x if self.missing == "refuse" else ()):
+            if np.isnan(one).any():
+                step, channel = np.argwhere(np.isnan(one))[0]
+                raise UserError(
+                    f"sequence {own.names[number] if own.names else number + 1}{where} has a NaN, a missing value, at "
+                    f'step {step + 1}, channel {channel + 1}: choose missing="carry" to carry the last value on, or '
+                    '"mask" to add a mask channel, too'
+                )
 
     def _tensors(self, own: Sequences) -> Batch:
         """The whole part, with sequences along the first axis: x (N, T, D), y (N, ...), times (N, T), lengths (N,)."""

@@ -83,6 +83,8 @@ def _times(times: Any, each: list[np.ndarray]) -> list[np.ndarray] | None:
     if times is None:
         return None
     steps = [len(one) for one in each]
+    if isinstance(times, np.ndarray) and times.dtype.kind == "O":
+        times = list(times)
     if isinstance(times, list | tuple) and times and np.ndim(times[0]) == 1:
         if len(times) != len(each):
             raise UserError(f"times are given for {len(times)} sequences, and there are {len(each)}")

@@ -11,6 +11,7 @@ from glstm.data.parsing import counted
 from glstm.errors import DataError
 
 Floats = NDArray[np.float64]
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Sequences:
     def checked(self) -> "Sequences":
         """These sequences, if everything in them agrees; otherwise a sentence that says what does not.
 
-        A sequence without steps is an error, and so is an infinite number; NaN means missing.
+        A sequence without steps is an error, and so is a number that is infinite as float32; NaN means missing.
         """
         if not self.x:
             raise DataError("there are no sequences")
@@ -91,8 +92,11 @@ class Sequences:
         return f"sequence {number + 1}" + (f" ({self.names[number]!r})" if self.names else "")
 
     def _refuse_infinite(self, number: int, values: Floats, what: str) -> None:
-        if (steps := np.argwhere(np.isinf(values))).size:
-            raise DataError(f"{self._named(number)}: its {what} at step {steps[0][0] + 1} is infinite")
+        """Networks compute in float32."""
+        if (steps := np.argwhere(np.abs(values) > LARGEST)).size:
+            step = int(steps[0][0])
+            how = "infinite" if np.isinf(values[step]).any() else "too large for float32"
+            raise DataError(f"{self._named(number)}: its {what} at step {step + 1} is {how}")
 
     def _check_names(self, field: str, given: tuple[str, ...] | None, count: int, what: str) -> None:
         if given is not None and len(given) != count:

@@ -76,7 +76,10 @@ def _drawn(whole: Sequences, shares: dict[str, float], seed: int) -> dict[str, S
     for name, numbers in found.items():
         if not len(numbers):
             share = f" with a share of {shares[name]:g}" if name in shares else ""
-            raise UserError(f"of {len(whole)} sequences none is left for the {name} part{share}")
+            raise UserError(
+                f"of {len(whole)} sequences none is left for the {name} part{share}, and each class keeps one to train "
+                "on: choose a larger share, or 0 for none"
+            )
     return {name: whole.take(numbers) for name, numbers in found.items()}
 
 

@@ -13,7 +13,9 @@ from torch.nn.functional import pad
 
 from glstm.analysis import count_cached_ops, count_ops
 from glstm.data.task import Batch, Task
+from glstm.errors import UserError
 from glstm.gated import GatedLSTM
+from glstm.layers import gated_layers
 
 TEST_BATCH = 500  # larger than in training: without gradients less memory is needed
 
@@ -45,6 +47,19 @@ def openness_in_use(layer: GatedLSTM, times: int | Tensor) -> Tensor:
     """k in evaluation, on the CPU. It differs from training: the Phased LSTM, for example, leaks in training only."""
     with evaluating(layer):
         return layer.openness(times).cpu()
+
+
+def first_gates(model: nn.Module, task: Task) -> Tensor | None:
+    """k (T, H) of the first layer with gates at the task's times, on the CPU; None: there is no such layer."""
+    layers = [layer for layer in gated_layers(model) if layer.gate.names]
+    return openness_in_use(layers[0], task.grid())[0].float() if layers else None
+
+
+def check_opening(model: nn.Module, gates: Tensor | None, task: Task) -> None:
+    """Whether anything can be learned at all; `gates` are the model's `first_gates`."""
+    if gates is not None and gates.max() < 1e-3:
+        values = " and ".join(next(layer.gate.names for layer in gated_layers(model) if layer.gate.names))
+        raise UserError(f"no gate opens within the {task.steps} steps of {task.name}: look at its {values}")
 
 
 def mean_cost(layer: GatedLSTM, task: Task, part: str = "test") -> Cost:

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from glstm.data.task import Task
 from glstm.errors import UserError
-from glstm.layers import gated_layers
 from glstm.pretrained import save_values
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
-from glstm.training.evaluate import openness_in_use
+from glstm.training.evaluate import check_opening, first_gates
 from glstm.training.fabric import Fabric, make_fabric
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run
@@ -61,7 +60,7 @@ class Trainer:
         self.fabric = fabric or make_fabric(task.device.type)
         self.population = Population(task, model, settings, precision=precision, fabric=self.fabric)
         self.runs = [
-            Run(own, folder, model, _gates_of(model, task.grid()))
+            Run(own, folder, model, first_gates(model, task))
             for own, folder, model in zip(settings, folders, self.population.models, strict=True)
         ]
         self.epochs = settings[0].epochs
@@ -81,11 +80,7 @@ class Trainer:
         both again. `where` says where it runs.
         """
         for run in self.runs:
-            if run.gates_before is not None and run.gates_before.max() < 1e-3:
-                values = " and ".join(next(layer.gate.names for layer in gated_layers(run.model) if layer.gate.names))
-                raise UserError(
-                    f"no gate opens within the {self.task.steps} steps of {self.task.name}: look at its {values}"
-                )
+            check_opening(run.model, run.gates_before, self.task)
             if run.settings.patience and not self.task.validation_size:
                 raise UserError(f"patience waits for a better validation error, and {self.task.name} has no validation")
         if self.fabric.is_global_zero:
@@ -346,9 +341,3 @@ class Trainer:
         elif others:
             text += f"; the other {len(others)} are finished"
         raise UserError(text)
-
-
-def _gates_of(model: nn.Module, times: Tensor) -> Tensor | None:
-    """How open the units of the first gated layer are at each of these times, in evaluation."""
-    layers = [layer for layer in gated_layers(model) if layer.gate.names]
-    return openness_in_use(layers[0], times)[0].float() if layers else None

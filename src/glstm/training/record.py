@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf, isfinite
 from typing import Any
 
 from torch import Tensor
 
 from glstm.errors import UserError
+from glstm.training.best import best_of, is_over, last_is_best, values_of
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.run import RunFolder
 from glstm.training.settings import Settings
@@ -32,29 +32,17 @@ class Run:
 
     @property
     def best_row(self) -> EpochRow:
-        """The epoch with the lowest error on the validation set; of equal ones that with the lowest loss, then the
-        first. With a budget, that with the lowest loss and charge together: openness is wanted less, too."""
-        charge = self.settings.budget
-
-        def rank(row: EpochRow) -> tuple[float, float]:
-            error, loss = row.validation_error or 0.0, row.validation_loss or 0.0
-            if not isfinite(error + loss):
-                return inf, inf
-            return (loss + charge * (row.mean_k or 0.0), error) if charge else (error, loss)
-
-        return min(self.history, key=rank)
+        return best_of(self.history, self.settings.budget)
 
     @property
     def is_done(self) -> bool:
         """Whether its patience is at an end."""
-        if not self.settings.patience or not self.history or self.history[-1].validation_error is None:
-            return False
-        return self.history[-1].epoch - self.best_row.epoch >= self.settings.patience
+        return is_over(self.history, self.settings)
 
     def keep_if_best(self) -> None:
         """After a new line in the history."""
-        if self.history[-1].validation_error is not None and self.best_row is self.history[-1]:
-            self.best = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        if last_is_best(self.history, self.settings.budget):
+            self.best = values_of(self.model)
 
     @contextmanager
     def at_its_best(self) -> Iterator[None]:
@@ -62,7 +50,7 @@ class Run:
         if self.best is None:
             yield
             return
-        last = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        last = values_of(self.model)
         self.model.load_state_dict(self.best)
         try:
             yield
