@@ -398,6 +398,18 @@ def test_another_number_of_channels_is_refused():
         found.predict(np.ones((2, 3, STEPS)))
 
 
+def test_nothing_else_is_needed_to_fit():
+    """The extra brings scikit-learn alone."""
+    code = """
+import sys
+sys.modules |= dict.fromkeys(("lightning", "rich", "matplotlib", "polars", "typer"))
+import glstm, numpy as np
+glstm.SequenceClassifier(units=2, epochs=1, verbose=True).fit(np.eye(10), [0, 1] * 5).predict(np.eye(10))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:7]) == (0, "epoch 1"), done.stderr
+
+
 def test_without_scikit_learn_the_error_says_what_to_install():
     code = "import sys; sys.modules['sklearn'] = None; import glstm; glstm.SequenceClassifier"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -155,9 +155,7 @@ class _SequenceEstimator(BaseEstimator):
     def _check_options(self) -> None:
         """Those that nothing below checks; scikit-learn wants this in fit."""
         series.check_layout(self.layout)
-        if self.missing not in MISSING:
-            raise UserError(f"missing must be one of {', '.join(MISSING)}, not {self.missing!r:.50}")
-        validation = _plain(self.validation)
+        validation = _plain(self.validation)  # a task would also take data, but not in this layout
         if isinstance(validation, bool) or not isinstance(validation, int | float) or not 0 <= validation < 1:
             raise UserError(f"validation must be a share, at least 0 and below 1, not {self.validation!r:.50}")
         patience = _plain(self.patience)
