@@ -25,7 +25,8 @@ from glstm.predictions import answers, as_trained
 from glstm.pretrained import serialized
 from glstm.recipes import OWN_DATA, Recipe, model_maker
 from glstm.scaling import MISSING
-from glstm.training.in_memory import EpochScore, train
+from glstm.training import in_memory
+from glstm.training.in_memory import EpochScore
 
 with needed_by("scikit-learn's convention"):
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -120,7 +121,7 @@ class _SequenceEstimator(BaseEstimator):
             name="X",
             device=self.device,
         )
-        done = train(task, model_maker(recipe, task), recipe, _say if self.verbose else lambda row: None)
+        done = in_memory.fit(task, model_maker(recipe, task), recipe, _say if self.verbose else lambda row: None)
         if done.diverged:
             what = f"the loss became nan or infinite in epoch {len(done.history)}: lower lr or gate_lr"
             if not done.found:

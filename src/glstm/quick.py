@@ -1,50 +1,82 @@
-"""`glstm.train`: a task and a folder in, a trained network out."""
+"""`glstm.train`: a task in, a trained network out."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glstm.errors import UserError
 from glstm.models import SequenceModel
 
 if TYPE_CHECKING:
     from glstm.data.task import Task
+    from glstm.recipes import Recipe
     from glstm.training.display import Display
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The network of the best epoch, what it achieved, and the run folder that holds it."""
+    """The network of the best epoch, what it achieved, a row for each epoch, and the run folder, if there is one."""
 
     model: SequenceModel
     result: dict[str, Any]
-    folder: Path
+    history: list[dict[str, Any]]
+    folder: Path | None
 
 
 def train(
-    task: "Task", folder: Path | str, *, display: "Display | None" = None, precision: str = "32-true", **values: Any
+    task: "Task", folder: Path | str | None = None, *, display: "Display | None" = None, **values: Any
 ) -> Trained:
-    """Train a network on the task, as `glstm train FILE` does, and keep everything about it in a new run folder.
+    """Train a network on the task, as `glstm train FILE` does; with a folder, keep everything about it there.
 
     `values` are those of a `glstm.recipes.Recipe`, such as cell, units, lr, epochs, budget, seed or reads. Training
-    ends after the last epoch or when validation says so. On a terminal, `display=display_for(rich.console.Console())`
-    from `glstm.training.display` shows how it goes.
+    ends after the last epoch or when validation says so. With a folder, a run can be stopped and resumed, and on a
+    terminal `display=display_for(rich.console.Console())` from `glstm.training.display` shows how it goes.
     """
-    from glstm.recipes import make_model, own_recipe
-    from glstm.training.loop import Trainer
+    from glstm.recipes import own_recipe
 
     recipe = own_recipe(task.name, **values)
     if not task.validation_size and "patience" not in values:
         recipe = recipe.changed(patience=0)
-    trainer = Trainer(task, lambda: make_model(recipe, task), recipe, folder, precision=precision)
+    if folder is not None:
+        return _in_folder(task, recipe, folder, display)
+    if display is not None:
+        raise UserError("a display shows a run that has a folder: give a folder, too")
+    return _in_memory(task, recipe)
+
+
+def _in_folder(task: "Task", recipe: "Recipe", folder: Path | str, display: "Display | None") -> Trained:
+    from glstm.recipes import make_model
+    from glstm.training.loop import Trainer
+
+    trainer = Trainer(task, lambda: make_model(recipe, task), recipe, folder)
     trainer.begin()
     trainer.fit(display)
     trainer.finish()
-    run = trainer.runs[0]
+    (run,) = trainer.runs
     last = run.history[-1]
-    found = run.result or {
-        "epoch": last.epoch,
-        "epochs": last.epoch,
-        "test_loss": last.test_loss,
-        "test_error": last.error,
-    }
-    return Trained(SequenceModel.from_pretrained(run.folder.path), found, run.folder.path)
+    result = run.result or _result(last.epoch, last.epoch, test_loss=last.test_loss, test_error=last.test_error)
+    history = [asdict(row) for row in run.history]
+    return Trained(SequenceModel.from_pretrained(run.folder.path), result, history, run.folder.path)
+
+
+def _in_memory(task: "Task", recipe: "Recipe") -> Trained:
+    from glstm.recipes import make_model
+    from glstm.training.best import best_of
+    from glstm.training.evaluate import error_sums
+    from glstm.training.in_memory import fit
+
+    fitted = fit(task, lambda: make_model(recipe, task), recipe)
+    if fitted.diverged and not fitted.found:
+        raise UserError("the loss became nan or infinite, training diverged; lower lr or gate_lr, or clip harder")
+    history = fitted.history
+    best = best_of(history, recipe.budget) if fitted.found else history[-1]
+    test = [float(total) / task.test_size for total in error_sums(fitted.model, task)] if task.test_size else [None] * 2
+    result = _result(
+        best.epoch, len(history), validation_loss=best.validation_loss, validation_error=best.validation_error,
+        test_loss=test[0], test_error=test[1],
+    )  # fmt: skip
+    return Trained(fitted.model, result, [asdict(row) for row in history], None)
+
+
+def _result(epoch: int, epochs: int, **figures: float | None) -> dict[str, Any]:
+    return {"epoch": epoch, "epochs": epochs, **figures}

@@ -26,19 +26,19 @@ class EpochScore:
 
 
 @dataclass(frozen=True)
-class Trained:
+class Fitted:
     model: Any  # a module of any class, in evaluation mode, with the values of its best epoch
     history: list[EpochScore]
     diverged: bool  # after the last epoch, its loss or some value is not a finite number
     found: bool  # whether the values are of an epoch before that
 
 
-def train(
+def fit(
     task: Task,
     model: Model,
     settings: Settings,
     on_epoch: Callable[[EpochScore], object] = lambda row: None,
-) -> Trained:
+) -> Fitted:
     """Train until the last epoch, or until patience is at an end; without a validation set, the last epoch counts.
 
     torch's generator is afterwards as it was before. A loss or a value that is no longer a finite number ends training.
@@ -65,4 +65,4 @@ def train(
                 break
     if best is not None:
         own.load_state_dict(best)
-    return Trained(own.eval(), history, diverged, found=best is not None)
+    return Fitted(own.eval(), history, diverged, found=best is not None)
