@@ -26,7 +26,7 @@ AHEAD = 56  # days
 NEAR = 3  # days: a measurement so close to the day counts as of that day
 SEEDS = 5
 RATES = ("0.001", "0.003", "0.01")
-NETWORKS = {"g-LSTM": "glstm", "LSTM": "lstm", "GRU": "gru"}
+NETWORKS = {"g-LSTM": "glstm", "LSTM": "lstm"}
 OPTIONS = ["--id", "year", "--time", "day", "--target", "later", "--input", "rise", "--input", "day", "--as-they-are"]
 SETTINGS = ["--units", "32", "--epochs", "400", "--patience", "60", "--batch", "8", "--seeds", str(SEEDS)]
 

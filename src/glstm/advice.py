@@ -27,19 +27,19 @@ def parameter_groups(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"parameter_groups takes a model or a layer, not {type(model).__name__}")
-    in_time = {id(value): layer for layer in gated_layers(model) for value in _in_time(layer)}
+    in_time = {id(value): layer for layer in gated_layers(model) for value in values_in_time(layer)}
     weights = [*weight_parameters(model), *(gate for gate in gate_parameters(model) if id(gate) not in in_time)]
     weights = [weight for weight in weights if weight.requires_grad]
     by_rate: dict[float, list[nn.Parameter]] = {}
     for layer in gated_layers(model):
-        gates = [gate for gate in _in_time(layer) if gate.requires_grad]
+        gates = [gate for gate in values_in_time(layer) if gate.requires_grad]
         if gates:
             by_rate.setdefault(_rate(layer, lr, gate_lr, times), []).extend(gates)
     groups = [{"params": weights, "lr": lr}] if weights else []
     return groups + [{"params": gates, "lr": rate} for rate, gates in by_rate.items()]
 
 
-def _in_time(layer: GatedLSTM) -> list[nn.Parameter]:
+def values_in_time(layer: GatedLSTM) -> list[nn.Parameter]:
     """The parameters that are moments or durations."""
     names = [name + suffix for _, suffix in layer.places() for name in layer.gate.in_time]
     return [value for name in names if isinstance(value := layer._parameters.get(name), nn.Parameter)]
@@ -115,7 +115,7 @@ def about_rate(rate: float, span: float, instead: str) -> list[str]:
 
 def _about_rates(layer: GatedLSTM, span: float, unit: float, optimizer: Optimizer) -> list[str]:
     weights = {id(weight) for weights in layer.all_weights for weight in weights}
-    gates = {id(gate) for gate in _in_time(layer) if gate.requires_grad}
+    gates = {id(gate) for gate in values_in_time(layer) if gate.requires_grad}
     found: list[str] = []
     for group in optimizer.param_groups:
         inside = {id(parameter) for parameter in group["params"]}

@@ -14,6 +14,7 @@ from glstm.times import plainly
 OUTSIDE = 0.5  # spans: a moment is outside the times if it is this far before the first or after the last
 REACH = 2.146  # sigmas: as far from its moment a unit is still open with k = 0.01
 COVERED = 0.003  # of the span: if all units together open in less than this, they are in another unit of time
+MANY = 20  # steps: of fewer, a unit may well be meant to see one or two
 ALWAYS = 100  # spans: a wider unit is always open
 CLOSED = 1e-3  # k of a unit that does nothing
 
@@ -57,9 +58,9 @@ def _about_gaussian(values: Mapping[str, Tensor], times: Tensor | None, counted:
             f"mu of {_share(outside)} units, from {_ends(mu)}, is outside the times, which are from {_ends(times)}: "
             f"{_why_outside(counted, other_scale)}"
         )
-    elif reached < COVERED * span:
+    elif reached < COVERED * span or _few_inside(reach, times):
         found.append(
-            f"all units together are open only from {_ends(reach)}, less than {COVERED:.1%} of the times, "
+            f"all units together are open only from {_ends(reach)}, a small part of the times, "
             f"which are from {_ends(times)}: give mu and sigma in the unit of the times, or leave them open (None)"
         )
     if width > ALWAYS * span:
@@ -74,6 +75,12 @@ def _about_gaussian(values: Mapping[str, Tensor], times: Tensor | None, counted:
             f"no step is inside the window of {_share(missed)} units; {_usual_sigma(times)}"
         )
     return found
+
+
+def _few_inside(reach: Tensor, times: Tensor) -> bool:
+    """Whether at most two of many steps fall where any unit is open."""
+    inside = int(((times >= reach[0]) & (times <= reach[1])).sum())
+    return len(times) >= MANY and inside <= 2
 
 
 def _why_outside(counted: bool, other_scale: bool) -> str:

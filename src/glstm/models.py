@@ -91,7 +91,8 @@ class SequenceModel(nn.Module):
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, where_ends, first, enforce_sorted=False)
 
-        at = self._at(times if times is None or times.dim() == 1 else packed(times))
+        longest = int(where_ends.max())
+        at = self._at(times if times is None else times[:longest] if times.dim() == 1 else packed(times))
         output, _ = self.layer(packed(x), **at)
         return pad_packed_sequence(output, first, total_length=steps)[0]
 

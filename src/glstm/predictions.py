@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ def as_trained(sequences: Sequences, how: dict[str, Any], what: str) -> Sequence
         raise UserError(
             f"{what} has {'no ' * how['timed']}times, and the network was trained with{'out' * (not how['timed'])} them"
         )
+    if how["timed"] and how.get("time_unit") != sequences.time_unit:
+        units = [unit or "plain numbers" for unit in (sequences.time_unit, how.get("time_unit"))]
+        raise UserError(f"the times of {what} are {units[0]}, and those of the training data were {units[1]}")
+    sequences = replace(sequences, y=None, classes=None)  # answers are for all, whatever is known
     if how["window"]:
         sequences = cut_windows(sequences, how["window"])
     return sequences.from_start() if how["from_start"] else sequences

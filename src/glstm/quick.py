@@ -48,8 +48,11 @@ def _in_folder(task: "Task", recipe: "Recipe", folder: Path | str, display: "Dis
     from glstm.recipes import make_model
     from glstm.training.loop import Trainer
 
+    source = getattr(task, "source", None)
+    if source is not None:  # then every command finds the task again
+        recipe = recipe.changed(task="file", data=source)
     trainer = Trainer(task, lambda: make_model(recipe, task), recipe, folder)
-    trainer.begin()
+    trainer.begin([recipe.names_as_dict()] if source is not None else ())
     trainer.fit(display)
     trainer.finish()
     (run,) = trainer.runs

@@ -4,6 +4,7 @@ The modules that this one imports know objects only, no names. Names are looked 
 `GATES` and `HEADS`, or imported: `package.module:name` works everywhere a short name does.
 """
 
+import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -316,6 +317,12 @@ PRESETS: dict[str, Recipe] = {
 
 def own_recipe(task: str = "arrays", **values: Any) -> Recipe:
     """The recipe for a task of your own, with these changes."""
+    known = [field.name for field in fields(Recipe)]
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else "gate values go into gate={'mu': ..., 'sigma': ...}"
+            raise UserError(f"there is no value {name!r:.50} to train with; {hint}")
     return Recipe(task, **OWN_DATA).changed(**values)
 
 

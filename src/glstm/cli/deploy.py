@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from glstm.cli.export import chosen_threshold, deployable, schedule_of
+from glstm.cli.export import chosen_threshold, deployable, require_test, schedule_of
 from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption, require_folder
 from glstm.cli.train import load_recipe
 from glstm.errors import UserError
@@ -55,6 +55,8 @@ def deploy(
     as_trained = model.layer.threshold
     task = make_task(load_recipe(folder), data or folder.data())
     folder.check_artifacts(task)
+    require_test(task)
+    times = schedule_of(task)
     console = Console()
     if max_error is not None:
         allowed = max_error / 100 if task.as_percent else max_error
@@ -75,7 +77,6 @@ def deploy(
         )
     threshold = chosen_threshold(as_trained, threshold)
 
-    times = schedule_of(task)
     runtime = make_runtime(model, times, threshold)
     trained = make_runtime(model, times, as_trained)
     errors, prices = [], []

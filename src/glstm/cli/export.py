@@ -89,6 +89,11 @@ def onnx(
         console.print(str(out / file), highlight=False, soft_wrap=True, markup=False)
 
 
+def require_test(task) -> None:
+    if not task.test_size:
+        raise UserError(f"{task.name} has no test part, on which this is measured: train with --test")
+
+
 def load_with_task(run: Path, threshold: float | None, data: Path | None):
     """The run's model in float32, its task and the threshold to use."""
     from glstm.recipes import make_task
@@ -97,19 +102,32 @@ def load_with_task(run: Path, threshold: float | None, data: Path | None):
     folder, model, threshold = _load(run, threshold)
     task = make_task(load_recipe(folder), data or folder.data())
     folder.check_artifacts(task)
+    require_test(task)
     return model.float(), task, threshold
 
 
 def calibration(task, count: int = CALIBRATION):
     """Training sequences (T, B, D) that int8 scales are chosen on."""
-    return whole_length(task.cut(task.stage(0, 0), slice(0, min(count, task.train_size)))[0], task.steps)
+    import torch
+
+    from glstm.data import Batch
+
+    batch = Batch(*task.cut(task.stage(0, 0), slice(0, min(count, task.train_size))))
+    if batch.lengths is None:
+        return batch.x
+    # Not with zeros after a sequence's end, which no sensor ever says: its last sample again.
+    ends = (batch.lengths - 1).view(1, -1, 1)
+    steps = torch.arange(task.steps).view(-1, 1, 1)
+    places = torch.minimum(steps, ends).expand(-1, -1, batch.x.shape[2])
+    return batch.x.gather(0, places)
 
 
 def schedule_of(task):
     """What `deploy` is given: the number of steps, or the times of all sequences."""
     if task.own_times:
         raise UserError(
-            f"each sequence of {task.name} has its own times, and a deployed network needs to know all times beforehand"
+            f"each sequence of {task.name} has its own times, and a deployed network needs to know all times "
+            "beforehand: train on rows at equal intervals, with or without --time"
         )
     return task.steps if task.times is None else task.times
 

@@ -41,6 +41,8 @@ class ArrayTask(Task):
     of the columns "id" and "time" of a table, for those who read further tables.
     """
 
+    source: dict[str, Any] | None = None  # of a task from files: the options of `file_task` that make it again
+
     def __init__(
         self,
         x: Any,
@@ -68,7 +70,7 @@ class ArrayTask(Task):
         options: dict[str, Any] = {"classes": classes, "per_step": per_step}
         given = as_sequences(x, y, times, lengths, **options)
         if given.y is None:
-            raise UserError(f"{name} has no targets to learn: give y")
+            raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
         self._refuse_missing(given, "")  # now: parts count their sequences anew
         parts = split(given, validation, test, seed, window, options)
         parts = {part: cut_windows(own, window) if window else own for part, own in parts.items()}
@@ -101,6 +103,16 @@ class ArrayTask(Task):
                 raise UserError(
                     f"the {part} part has {own.x[0].shape[1]} channels, and the training part {train.x[0].shape[1]}"
                 )
+            if own.channels and train.channels and own.channels != train.channels:
+                raise UserError(
+                    f"the {part} part has the channels {', '.join(own.channels)}, and the training part "
+                    f"{', '.join(train.channels)}: they must be the same, in the same order"
+                )
+            if own.time_unit != train.time_unit:
+                units = (own.time_unit or "plain numbers", train.time_unit or "plain numbers")
+                raise UserError(
+                    f"the times of the {part} part are {units[0]}, and those of the training part {units[1]}"
+                )
             if own.per_step != train.per_step or (own.classes is None) != (train.classes is None):
                 raise UserError(f"the {part} part has targets of another kind than the training part")
             if (own.times is None) != (train.times is None):
@@ -118,7 +130,9 @@ class ArrayTask(Task):
             return
         train = parts["train"].times or each
         longest = max(each, key=len)
-        self.own_times = not all(np.array_equal(own, longest[: len(own)]) for own in each)
+        # Times that were computed differ in their last digits: equal are those within a thousandth of a step.
+        near = 1e-3 * float(np.diff(longest).min()) if len(longest) > 1 else 0.0
+        self.own_times = not all(np.allclose(own, longest[: len(own)], rtol=0, atol=near) for own in each)
         if not self.own_times:
             self.times = torch.from_numpy(longest.copy()).to(self.device)
         self._first = float(min(own[0] for own in train))
@@ -284,6 +298,7 @@ class ArrayTask(Task):
         return {
             "columns": {name: value for name, value in columns.items() if value is not None},
             "timed": self.mean_step is not None,
+            "time_unit": self.time_unit,
             "from_start": self.from_start,
             "window": self.window,
         }
@@ -321,7 +336,7 @@ def _moments(rows: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndarra
         if len(known):
             mean[column] = known.mean()
             deviation = known.std()
-            scale[column] = deviation if deviation > 1e-12 * max(1.0, abs(mean[column])) else 1.0
+            scale[column] = deviation if deviation > 1e-12 * abs(mean[column]) else 1.0
     return mean, scale
 
 

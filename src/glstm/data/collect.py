@@ -1,5 +1,6 @@
 """Arrays in any usual form, as `Sequences`."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,20 +26,21 @@ def as_sequences(
             raise UserError("Sequences hold their own targets and times: leave out y, times and lengths")
         return x.checked()
     each = _inputs(x, lengths)
-    found = Sequences(each, times=_times(times, each))
+    found = Sequences(each, times=_times(times, each), time_unit="seconds" if _are_dates(times) else None)
     if y is None:
         return found.checked()
-    y, own_classes = _targets(y, each, per_step)
+    padded = whole_steps(x)
+    y, own_classes = _targets(y, each, per_step, padded)
     if own_classes is not None and classes is not None:
         named = tuple(map(str, classes))
-        if own_classes and own_classes[0].lstrip("-").isdigit() and not set(own_classes) <= set(named):
+        if own_classes and re.fullmatch("[0-9]+", own_classes[0]) and not set(own_classes) <= set(named):
             y, own_classes = _numbered(y, named), named  # labels are places in the list of names
         if unknown := sorted(set(own_classes) - set(named)):
             raise UserError(f"the label {unknown[0]!r:.50} is not among the classes {', '.join(named)}")
         own_classes = named
     elif classes is not None:
         raise UserError("classes are given, but y holds numbers with a fraction: give labels, or leave classes out")
-    return Sequences(each, y, found.times, own_classes).checked()
+    return Sequences(each, y, found.times, own_classes, time_unit=found.time_unit).checked()
 
 
 def _inputs(x: Any, lengths: Any) -> list[np.ndarray]:
@@ -103,6 +105,11 @@ def _times(times: Any, each: list[np.ndarray]) -> list[np.ndarray] | None:
     return [np.ascontiguousarray(one[:count]) for one, count in zip(own, steps, strict=True)]
 
 
+def _are_dates(times: Any) -> bool:
+    first = times[0] if isinstance(times, list | tuple) and times else times
+    return times is not None and _plain(first).dtype.kind in "Mm"
+
+
 def _moments(times: Any, what: str) -> np.ndarray:
     """Dates become seconds since 1970."""
     found = _plain(times)
@@ -113,8 +120,20 @@ def _moments(times: Any, what: str) -> np.ndarray:
     return _numbers(found, what)
 
 
-def _targets(y: Any, each: list[np.ndarray], per_step: bool | None) -> tuple[Any, tuple[str, ...] | None]:
-    """y as `Sequences` hold it, and the classes, if it has any."""
+def whole_steps(x: Any) -> int | None:
+    """The steps of an array (N, T, D) or (N, T), padding included; None for a list of sequences."""
+    if isinstance(x, list | tuple) and _unequal(x):
+        return None
+    _, *shape = np.shape(x)
+    return shape[0] if len(shape) in (1, 2) else None
+
+
+def _targets(
+    y: Any, each: list[np.ndarray], per_step: bool | None, padded: int | None
+) -> tuple[Any, tuple[str, ...] | None]:
+    """y as `Sequences` hold it, and the classes, if it has any. `padded` is the number of steps in the array of x."""
+    if not hasattr(y, "__len__"):
+        raise UserError(f"y must hold a target for each of the {len(each)} sequences, not {y!r:.50}")
     own: Any
     count, lengths = len(each), [len(one) for one in each]
     if len(y) != count:
@@ -128,13 +147,13 @@ def _targets(y: Any, each: list[np.ndarray], per_step: bool | None) -> tuple[Any
     else:
         own = _plain(y)
         if per_step is None:
-            per_step = own.ndim >= 2 and own.shape[1] >= max(lengths) > 1
+            per_step = own.ndim == 3 or (own.ndim == 2 and own.shape[1] == (padded or max(lengths)) > 1)
     if per_step:
         return _of_steps(own, lengths)
     if own.ndim > 2 or (own.ndim == 2 and own.dtype.kind in "OSU"):
         raise UserError(f"y must be (N,), (N, K), or have a target for each step, but has the shape {own.shape}")
     if _are_labels(own) and own.ndim == 1:
-        labels = np.array([_label(one) for one in own], dtype=np.str_)
+        labels = np.array([_label(one, minus_one=False) for one in own], dtype=np.str_)
         if "" in labels:
             raise UserError(f"sequence {int(np.argmax(labels == ''))} has no label: leave it out")
         return labels, _classes(labels)
@@ -148,7 +167,8 @@ def _of_steps(own: Any, lengths: list[int]) -> tuple[Any, tuple[str, ...] | None
         if len(one) != length:
             raise UserError(f"sequence {number} has {length} steps, and {len(one)} targets")
     if all(_are_labels(one) and one.ndim == 1 for one in rows):
-        labels = [np.array([_label(value) for value in one], dtype=np.str_) for one in rows]
+        minus_one = not any((one.dtype.kind in "iu" and (one < -1).any()) for one in rows)
+        labels = [np.array([_label(value, minus_one) for value in one], dtype=np.str_) for one in rows]
         return labels, _classes(np.concatenate(labels))
     values = [_numbers(one, f"targets of sequence {number}") for number, one in enumerate(rows)]
     return [one if one.ndim == 2 else one[:, None] for one in values], None
@@ -161,16 +181,17 @@ def _are_labels(y: np.ndarray) -> bool:
     return y.dtype.kind in "USbiu"
 
 
-def _label(value: Any) -> str:
+def _label(value: Any, minus_one: bool) -> str:
+    """As text; "" if it is missing, for which -1 stands only where the other labels are 0, 1 and so on."""
     missing = value is None or (isinstance(value, float) and value != value)
-    missing = missing or (isinstance(value, int | np.integer) and not isinstance(value, bool) and value == -1)
-    return "" if missing else str(value)
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return "" if missing or (minus_one and whole and value == -1) else str(value)
 
 
 def _classes(labels: np.ndarray) -> tuple[str, ...]:
     """In the order of numbers if they are numbers, else of the alphabet."""
     names = set(labels.tolist()) - {""}
-    if all(name.lstrip("-").isdigit() for name in names):
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
         return tuple(sorted(names, key=int))
     return tuple(sorted(names))
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from glstm.data.arrays import ArrayTask
-from glstm.data.reading import read
+from glstm.data.reading import options_for, read
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
 
@@ -39,17 +39,32 @@ def file_task(
     others: dict[str, Any] = {}
     for part, asked in (("validation", validation), ("test", test)):
         if isinstance(asked, str | Path):
-            others[part] = _only(read(asked, **columns), part, asked)
+            others[part] = _only(read(asked, **_same_inputs(asked, columns, whole)), part, asked)
         elif asked is None and part in parts:
             others[part] = parts[part]
         else:
             others[part] = 0.2 if asked is None else asked
     name = Path(path).stem.removesuffix("_TRAIN") if name is None else name
-    return ArrayTask(
+    task = ArrayTask(
         whole, **others, columns={name: value for name, value in (("id", id), ("time", time)) if value is not None},
         missing=missing, standardize=standardize, window=window, from_start=from_start, seed=seed,
         name=name, device=device,
     )  # fmt: skip
+    given: dict[str, Any] = {
+        "path": _absolute(path), "test": _absolute(test), "validation": _absolute(validation), **columns,
+        "missing": missing, "standardize": standardize, "window": window, "from_start": from_start, "seed": seed,
+    }  # fmt: skip
+    task.source = {option: value for option, value in given.items() if value is not None}
+    return task
+
+
+def _absolute(part: Path | str | float | None) -> Any:
+    return str(Path(part).resolve()) if isinstance(part, str | Path) else part
+
+
+def _same_inputs(path: Path | str, columns: dict[str, Any], whole: Sequences) -> dict[str, Any]:
+    """Options to read another table by: the inputs of the first, by name, whatever the order of its columns is."""
+    return columns | options_for(path, inputs=whole.channels) if whole.channels else columns
 
 
 def _only(parts: dict[str, Sequences], part: str, path: Path | str) -> Sequences:

@@ -103,11 +103,11 @@ def _in_time(whole: Sequences, shares: dict[str, float], window: int) -> dict[st
     names = ["train", *(name for name in shares if shares[name])]
     found: dict[str, list[tuple[int, slice]]] = {name: [] for name in names}
     for number, one in enumerate(whole.x):
-        windows = len(one) // window
+        windows = max(1, len(one) // window)  # a sequence shorter than a window is one, for training
         counts = {name: round(shares[name] * windows) for name in names[1:]}
         edges = np.cumsum([0, windows - sum(counts.values()), *counts.values()]) * window
-        if windows - sum(counts.values()) > 0 and len(names) == 1:
-            edges[-1] = len(one)  # with one part only, the steps after the last whole window, too
+        edges = np.minimum(edges, len(one))
+        edges[-1] = len(one)  # the steps after the last whole window go with it
         for name, start, stop in zip(names, edges, edges[1:], strict=False):
             if stop > start:
                 found[name].append((number, slice(int(start), int(stop))))
@@ -124,7 +124,17 @@ def cut_windows(whole: Sequences, window: int) -> Sequences:
         for number, one in enumerate(whole.x)
         for start in range(0, len(one), window)
     ]
-    return _pieces(whole, pieces)
+    if isinstance(whole.y, list):  # a window in which nothing is known teaches nothing
+        targets: Any = whole.y
+        pieces = [(number, part) for number, part in pieces if _any_known(targets[number][part])]
+    cut = _pieces(whole, pieces)
+    names = whole.names or tuple(str(number + 1) for number in range(len(whole)))
+    named = (f"{names[number]}, steps {part.start + 1} to {part.stop}" for number, part in pieces)
+    return replace(cut, names=tuple(named))
+
+
+def _any_known(targets: np.ndarray) -> bool:
+    return bool((targets != "").any() if targets.dtype.kind == "U" else (~np.isnan(targets)).any())
 
 
 def _pieces(whole: Sequences, pieces: list[tuple[int, slice]]) -> Sequences:

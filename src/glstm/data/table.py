@@ -129,12 +129,15 @@ class Table:
             return np.full(len(series), np.nan)
         if not (series.dtype.is_numeric() or series.dtype == pl.Boolean):
             wrong = 0
+            hint = "; if it is the target, the time or the id, name it as that; or name the inputs" * (
+                use == "an input"
+            )
             if series.dtype == pl.String:
                 cast = series.cast(pl.Float64, strict=False)
                 wrong = int((cast.is_null() & series.is_not_null()).arg_max() or 0)
             raise DataError(
                 f"the column {quoted(name)} is not numeric: row {self.rows[wrong]} holds {quoted(series[wrong])}; "
-                f"{use} must be numbers"
+                f"{use} must be numbers{hint}"
             )
         values = series.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
         if (wrong := np.flatnonzero(np.isinf(values))).size:

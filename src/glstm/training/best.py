@@ -40,7 +40,10 @@ def best_of(history: Sequence[Row], budget: float) -> Row:
 
 def last_is_best(history: Sequence[Row], budget: float) -> bool:
     """Whether the values that the network has now are to be kept; never without a validation set."""
-    return history[-1].validation_error is not None and best_of(history, budget) is history[-1]
+    last = history[-1]
+    if last.validation_error is None or not isfinite(last.validation_error + (last.validation_loss or 0.0)):
+        return False
+    return best_of(history, budget) is last
 
 
 def is_over(history: Sequence[Row], settings: Settings) -> bool:

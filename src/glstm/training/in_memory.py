@@ -9,7 +9,6 @@ import torch
 
 from glstm.data.task import Task
 from glstm.training.best import is_over, last_is_best, values_of
-from glstm.training.evaluate import check_opening, first_gates
 from glstm.training.population import Model, Population, Score
 from glstm.training.settings import Settings
 
@@ -47,7 +46,6 @@ def fit(
     with torch.random.fork_rng(devices=[task.device] if on_cuda else []):
         population = Population(task, model, settings)
         (own,) = population.models
-        check_opening(own, first_gates(own, task), task)
         history: list[EpochScore] = []
         best, diverged = None, False
         for epoch in range(1, settings.epochs + 1):

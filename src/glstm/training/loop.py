@@ -16,7 +16,7 @@ from glstm.errors import UserError
 from glstm.pretrained import save_values
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
-from glstm.training.evaluate import check_opening, first_gates
+from glstm.training.evaluate import first_gates
 from glstm.training.fabric import Fabric, make_fabric
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run
@@ -80,7 +80,6 @@ class Trainer:
         both again. `where` says where it runs.
         """
         for run in self.runs:
-            check_opening(run.model, run.gates_before, self.task)
             if run.settings.patience and not self.task.validation_size:
                 raise UserError(f"patience waits for a better validation error, and {self.task.name} has no validation")
         if self.fabric.is_global_zero:
@@ -154,14 +153,18 @@ class Trainer:
         self.population.done = self.diverged | {row for row, run in enumerate(self.runs) if run.is_done}
 
     def _test_the_best(self) -> None:
-        """With a validation set, the test set is used once: by the network of each run's best epoch."""
-        if not self.task.validation_size or any(run.best is None for run in self.runs):
+        """With a validation set, the test set is used once: by the best epoch's network of each run that has ended."""
+        over = self.epoch > self.epochs
+        ended = [over or row in self.diverged or run.is_done for row, run in enumerate(self.runs)]
+        if not any(end and run.best is not None for end, run in zip(ended, self.runs, strict=True)):
             return
         with ExitStack() as stack:
             for run in self.runs:
                 stack.enter_context(run.at_its_best())
             scores = self.population.test() if self.task.test_size else [None] * len(self.runs)
         for row, (run, score) in enumerate(zip(self.runs, scores, strict=True)):
+            if run.best is None or not ended[row]:
+                continue
             best = run.best_row
             run.result = {
                 "epoch": best.epoch, "epochs": len(run.history), "metric": self.task.metric,
@@ -173,7 +176,7 @@ class Trainer:
             if self.fabric.is_global_zero:
                 run.folder.write_result(run.result)
                 if row in self.diverged:  # nothing else of it is saved any more
-                    save_values(run.folder.model, run.best or {})
+                    save_values(run.folder.model, run.best)
 
     def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         """If the process was killed between two saves, runs are at different places: those behind train until all are
@@ -181,8 +184,9 @@ class Trainer:
 
         False when stopped before that.
         """
-        while len(places := sorted({run.resumed_at for run in self.runs})) > 1:
-            behind = [run for run in self.runs if run.resumed_at == places[0]]
+        ended: list[Run] = []  # their patience was at an end: they stay where they are
+        while len(places := sorted({run.resumed_at for run in self.runs if run not in ended})) > 1:
+            behind = [run for run in self.runs if run.resumed_at == places[0] and run not in ended]
             others = Trainer(
                 self.task,
                 [self._maker(run) for run in behind],
@@ -200,9 +204,12 @@ class Trainer:
             self.fabric.barrier()  # all processes read what one has written
             for run in self.runs:
                 self._load(run)
-            if others.place < places[1]:
+            if others.at_the_end:
+                ended += behind
+            elif others.place < places[1]:
                 self.epoch, self.batch = others.place
                 return False
+        self.epoch, self.batch = max(run.resumed_at for run in self.runs)
         return True
 
     def _maker(self, run: Run) -> Model:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from glstm import masks
-from glstm.advice import about_rate
+from glstm.advice import about_rate, values_in_time
 from glstm.data.task import Batch, Stage, Task
 from glstm.errors import GateWarning, UserError
 from glstm.gates import Gaussian
 from glstm.layers import gated_layers
 from glstm.training.curriculum import TemporalCurriculum
-from glstm.training.evaluate import TEST_BATCH, evaluating
+from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first_gates
 from glstm.training.graph import captured
 from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
@@ -88,6 +88,7 @@ class Population:
         self.makers = makers
         self.models: list[Any] = _make_models(makers, self.settings, self.device, self.dtype)
         for own, setting in zip(self.models, self.settings, strict=True):
+            check_opening(own, first_gates(own, task), task)
             for layer in gated_layers(own):  # now: a training step does not see the values of times
                 layer.meet(task.steps if task.times is None and not task.own_times else task.grid())
             _check_gates(own, setting)
@@ -171,12 +172,16 @@ class Population:
     def _rates_in_units(self, row: int, model: nn.Module, rate: float) -> None:
         """Gates whose values are in another unit than the task's times move at the rate in that unit."""
         _, gates = self.stack.own(self.rates, row)
-        at = 0
+        setting, at = self.settings[row], 0
         for layer in gated_layers(model):
-            size = sum(value.numel() for value in layer.gate_parameters())
-            if layer.unit != 1:
-                gates[at : at + size] = rate / layer.unit
-            at += size
+            times = {id(value) for value in values_in_time(layer)}
+            for value in layer.gate_parameters():
+                own = slice(at, at + value.numel())
+                if id(value) not in times and setting.gate_lr is None:  # a ratio, say: it goes with the weights
+                    gates[own] = self.rates[row, 0]
+                elif id(value) in times and layer.unit != 1:
+                    gates[own] = rate / layer.unit
+                at += value.numel()
 
     def _move_curricula(self, epoch: int) -> None:
         for row, (setting, curriculum) in enumerate(zip(self.settings, self.curricula, strict=True)):

@@ -93,8 +93,8 @@ class RunFolder:
         recipe = self._read_config().get("recipe")
         if not isinstance(recipe, dict):
             raise UserError(
-                f"{self.path} was begun from Python with a task and a model that no recipe names: go on with it there, "
-                "by Trainer(...).resume()"
+                f"{self.path} was begun from Python with a task that no recipe names, so no command can make it again: "
+                "use it there, by SequenceModel.from_pretrained, glstm.deploy or Trainer(...).resume()"
             )
         return recipe
 
