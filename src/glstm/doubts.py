@@ -78,9 +78,9 @@ def _about_gaussian(values: Mapping[str, Tensor], times: Tensor | None, counted:
 
 
 def _few_inside(reach: Tensor, times: Tensor) -> bool:
-    """Whether at most two of many steps fall where any unit is open."""
+    """Whether only one or two of many steps fall where any unit is open."""
     inside = int(((times >= reach[0]) & (times <= reach[1])).sum())
-    return len(times) >= MANY and inside <= 2
+    return len(times) >= MANY and 1 <= inside <= 2
 
 
 def _why_outside(counted: bool, other_scale: bool) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from glstm.advice import check
 from glstm.analysis import count_cached_ops, count_ops
 from glstm.data.task import Batch, Task
 from glstm.errors import UserError
@@ -59,7 +60,11 @@ def check_opening(model: nn.Module, gates: Tensor | None, task: Task) -> None:
     """Whether anything can be learned at all; `gates` are the model's `first_gates`."""
     if gates is not None and gates.max() < 1e-3:
         values = " and ".join(next(layer.gate.names for layer in gated_layers(model) if layer.gate.names))
-        raise UserError(f"no gate opens within the {task.steps} steps of {task.name}: look at its {values}")
+        counted = task.times is None and not task.own_times
+        why = check(model, task.steps if counted else task.grid())
+        raise UserError(
+            f"no gate opens within the {task.steps} steps of {task.name}: {why[0] if why else f'look at its {values}'}"
+        )
 
 
 def mean_cost(layer: GatedLSTM, task: Task, part: str = "test") -> Cost:

@@ -130,7 +130,7 @@ class Population:
         learn = [
             setting.gate_rate(span)
             for setting, model in zip(self.settings, self.models, strict=True)
-            if setting.trains_gates and any(layer.gate.in_time for layer in gated_layers(model))
+            if setting.gate_lr and setting.trains_gates and any(layer.gate.in_time for layer in gated_layers(model))
         ]
         if learn and self.settings[0].optimizer != "sgd":  # whose steps are not of the size of the rate
             for sentence in about_rate(max(learn), span, "leave gate_lr open (None), or give one in the unit of times"):
