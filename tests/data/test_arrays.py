@@ -241,3 +241,40 @@ def test_names_for_classes_that_are_numbers():
     task = ArrayTask(padded(), np.arange(20) % 2, classes=["rest", "walk"])
     assert task.classes == ("rest", "walk")
     assert task.test_samples(slice(0, 4)).y.max() <= 1
+
+
+def test_more_values_than_steps_are_values_of_the_sequence():
+    x = DRAWS.normal(size=(20, 6, 1))
+    assert ArrayTask(x, DRAWS.normal(size=(20, 9))).outputs == 9
+    assert not ArrayTask(x, DRAWS.normal(size=(20, 9))).per_step
+    assert ArrayTask(x, DRAWS.normal(size=(20, 6))).per_step
+    assert ArrayTask(x, DRAWS.normal(size=(20, 6)), per_step=False).outputs == 6
+
+
+def test_minus_one_is_a_class_of_sequences():
+    assert ArrayTask(padded(), np.where(np.arange(20) % 2, 1, -1)).classes == ("-1", "1")
+
+
+def test_sequences_shorter_than_a_window_and_windows_without_targets():
+    y = [DRAWS.normal(size=length) for length in (50, 5, 40)]
+    y[2][10:20] = np.nan
+    task = ArrayTask([one[:, None] for one in map(np.nan_to_num, y)], y, window=10, validation=0, test=0)
+    assert task.train_size == 5 + 1 + 3
+    assert task.sequences["train"].names[5] == "2, steps 1 to 5"
+
+
+def test_times_that_differ_in_their_last_digit_are_the_same():
+    x = DRAWS.normal(size=(1, 400, 1))
+    task = ArrayTask(x, x[..., 0], window=40, times=0.1 * np.arange(400) + 3.3)
+    assert not task.own_times
+
+
+def test_parts_must_have_the_same_channels_and_unit_of_time():
+    own = [Sequences([one[:, :2] for one in LISTS], LABELS, classes=("cat", "cow", "dog"), channels=names)
+           for names in (("a", "b"), ("b", "a"))]  # fmt: skip
+    with pytest.raises(UserError, match="the test part has the channels b, a, and the training part a, b"):
+        ArrayTask(own[0], test=own[1])
+    days = np.datetime64("2024-01-01") + np.arange(max(LENGTHS)) * np.timedelta64(1, "D")
+    plain = {"x": padded()[:4], "y": LABELS[:4], "times": np.arange(max(LENGTHS))}
+    with pytest.raises(UserError, match="the times of the test part are plain numbers, and those of the training"):
+        ArrayTask(padded(), LABELS, times=days, test=plain)

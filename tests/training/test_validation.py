@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from glstm import GLSTM, SequenceModel
+from glstm import GLSTM, PLSTM, SequenceModel
 from glstm.data import ArrayTask
 from glstm.errors import UserError
 from glstm.models import linear_head
@@ -170,3 +170,31 @@ def test_one_sequence_at_a_time_gives_the_same_errors():
             times = None if batch.times is None else batch.times[:length, number]
             alone = network(batch.x[:length, number : number + 1], times=times)
             assert torch.allclose(alone[0], together[number], atol=1e-6)
+
+
+def test_a_ratio_of_a_gate_moves_at_the_rate_of_the_weights():
+    """Phased gates have a share r of a period, which is no time."""
+    layer = PLSTM(INPUTS, 6, tau=TASK.span, s=(1.0, TASK.span), r=0.3)
+    population = Population(TASK, SequenceModel(layer, linear_head(6, 2)), SETTINGS.changed(lr=0.01, epochs=1))
+    population.train(1)
+    steps = population.batches
+    assert (layer.r_l0 - 0.3).abs().max() <= 1.01 * 0.01 * steps
+    assert (layer.s_l0 - layer.gate.draw("s", 6).to(layer.s_l0)).abs().max() > 0.01 * steps
+
+
+def test_a_run_that_waits_in_vain_does_not_stop_the_others(tmp_path):
+    """Killed between two saves, one at the end of its patience, the other an epoch further."""
+    settings = [SETTINGS.changed(seed=seed, epochs=60, patience=3, lr=lr) for seed, lr in ((0, 0.02), (1, 0.05))]
+    whole = Trainer(TASK, model, settings, [tmp_path / "a", tmp_path / "b"])
+    whole.begin()
+    whole.fit()
+    early = min((0, 1), key=lambda row: len(whole.runs[row].history))
+    alone = Trainer(TASK, model, settings[early], tmp_path / "early")
+    alone.begin()
+    alone.fit()
+    folders = [tmp_path / "a", tmp_path / "b"]
+    folders[early] = tmp_path / "early"  # its checkpoint is of its own end, epochs before the other's
+    again = Trainer(TASK, model, settings, folders)
+    again.resume()
+    assert again.fit()
+    assert [run.result for run in again.runs] == [run.result for run in whole.runs]
