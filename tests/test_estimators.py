@@ -366,7 +366,10 @@ def test_verbose_tells_every_epoch(capsys):
         ({"validation": 1.0}, "validation must be a share"),
         ({"patience": 0}, "patience must be a number of epochs"),
         ({"units": 0}, "units must be a whole number of at least 1"),
-        ({"mu": 500.0, "sigma": 1.0}, "no gate opens within the 12 steps of X: look at its mu and sigma"),
+        (
+            {"mu": 500.0, "sigma": 1.0},
+            "no gate opens within the 12 steps of X: mu of 8 of 8 units, from 500 to 500, is outside",
+        ),
         ({"gate_lr": -1.0}, "gate_lr must be 0 or more"),
         ({"lr": -1.0}, "^lr must be above 0"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),

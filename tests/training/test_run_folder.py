@@ -110,7 +110,7 @@ def test_a_run_of_another_version_is_refused_in_a_sentence(folder):
 def test_a_run_begun_with_objects_says_where_it_can_go_on(tmp_path):
     run = RunFolder(tmp_path / "objects")
     run.create(RECIPE, TASK, make_model(RECIPE, TASK), {})
-    with pytest.raises(UserError, match=r"was begun from Python .* go on with it there"):
+    with pytest.raises(UserError, match=r"was begun from Python .* use it there"):
         run.recipe()
 
 

@@ -209,7 +209,8 @@ class Trainer:
             elif others.place < places[1]:
                 self.epoch, self.batch = others.place
                 return False
-        self.epoch, self.batch = max(run.resumed_at for run in self.runs)
+        if ended:
+            self.epoch, self.batch = max(run.resumed_at for run in self.runs)
         return True
 
     def _maker(self, run: Run) -> Model:

@@ -1,5 +1,6 @@
 """Curves for TensorBoard: a display that also writes every epoch's figures, into RUN/tensorboard for each run."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -78,6 +79,7 @@ class TensorBoard(Display):
 
 def _continued(folder: Path, history: list[EpochRow]) -> SummaryWriter:
     """A writer after which the curves are exactly those of `history`, whatever the folder holds."""
+    _wait_for_a_new_second(folder)
     written = _written(folder)
     first = next((row.epoch for row in history if row.epoch not in written), len(history) + 1)
     writer = SummaryWriter(str(folder), purge_step=first if written else None)
@@ -101,3 +103,10 @@ def _write(writer: SummaryWriter, row: EpochRow) -> None:
         if field.name not in NO_CURVES and isinstance(value, int | float):
             writer.add_scalar(field.name, value, row.epoch)
     writer.flush()
+
+
+def _wait_for_a_new_second(folder: Path) -> None:
+    """Files of events are read in the order of their names, which begin with the second they were made in."""
+    made = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*")]
+    while made and int(time.time()) <= max(made):
+        time.sleep(0.05)
