@@ -96,3 +96,10 @@ def test_missing_values_before_the_first_are_the_mean():
     assert inputs(x).flatten().tolist() == [0, 0, 2, 2, -2]
     with pytest.raises(ValueError, match="missing must be one of refuse, carry, mask"):
         Standardize(1, "drop")
+
+
+def test_numpy_arrays_are_taken():
+    model = SequenceModel(GLSTM(INPUTS, UNITS, mu=(1, 9), sigma=3.0), nn.Linear(UNITS, 1), reads="mean")
+    x, lengths = torch.randn(STEPS, len(LENGTHS), INPUTS), torch.tensor(LENGTHS)
+    found = model(x.double().numpy(), times=TIMES.numpy(), lengths=lengths.numpy())
+    torch.testing.assert_close(found, model(x, times=TIMES, lengths=lengths))

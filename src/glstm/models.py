@@ -54,6 +54,11 @@ class SequenceModel(nn.Module):
     def forward(self, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """`times` as the layer takes them; a layer that takes none does not get them. `lengths` (B,): how many steps of
         each sequence count, the others are padding. Of a step that is padding, the output means nothing."""
+        if not isinstance(x, Tensor):
+            value = next(self.parameters())
+            x = torch.as_tensor(x, dtype=value.dtype, device=value.device)
+        if lengths is not None and not isinstance(lengths, Tensor):
+            lengths = torch.as_tensor(lengths, device=x.device)
         if self.inputs is not None:
             x = self.inputs(x, self._steps_axis) if x.dim() == 3 else self.inputs(x)
         y = self.head(self._read(x, times, lengths))
