@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lightning import Trainer
@@ -237,3 +238,13 @@ def test_wrong_options():
         SequenceModule(network(), "class")
     with pytest.raises(UserError, match="no gates that could close"):
         SequenceModule(nn.Linear(1, 1), budget=1.0)
+
+
+def test_times_may_be_numpys(tmp_path):
+    x, y = data()
+    module = SequenceModule(network(), times=np.arange(1.0, STEPS + 1))
+    fit, kept = trainer(tmp_path, 1), tmp_path / "module.ckpt"
+    fit.fit(module, loader(x, y))
+    fit.save_checkpoint(kept)
+    again = SequenceModule.load_from_checkpoint(kept, model=network())
+    assert torch.equal(again.times, module.times)

@@ -103,3 +103,10 @@ def test_numpy_arrays_are_taken():
     x, lengths = torch.randn(STEPS, len(LENGTHS), INPUTS), torch.tensor(LENGTHS)
     found = model(x.double().numpy(), times=TIMES.numpy(), lengths=lengths.numpy())
     torch.testing.assert_close(found, model(x, times=TIMES, lengths=lengths))
+
+
+def test_gates_do_not_fit_the_times_of_padding():
+    model = SequenceModel(GLSTM(INPUTS, UNITS), nn.Linear(UNITS, 1), reads="mean")
+    times = torch.tensor([[1.0, 1.0], [2.0, 2.0], [100.0, 3.0]])
+    model(torch.randn(3, 2, INPUTS), times, torch.tensor([2, 3]))
+    assert model.layer.seen.last == 3

@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -222,3 +223,18 @@ def test_who_rounds_what_is_saved_does_not_break_the_backward_pass(compiled):
         final = run(x)[1][0].sum()
     final.backward()
     assert relative_error(layer.weight_hh_l0.grad, expected) < 1e-5
+
+
+def test_numpys_arrays_are_taken():
+    """In any type of number, also read-only ones; the state, too."""
+    layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0), torch.randn(5, 3, 2)
+    state = layer(x)[1]
+    fixed = x.double().numpy()
+    fixed.setflags(write=False)
+    found, _ = layer(fixed, (state[0].detach().numpy(), state[1].detach().numpy()))
+    assert torch.equal(found, layer(x, state)[0])
+    assert layer(np.ones((5, 3, 2), np.int64))[0].dtype == torch.float32
+    with pytest.raises(TypeError, match="an array must hold real numbers, not complex128"):
+        layer(np.ones((5, 3, 2), complex))
+    with pytest.raises(TypeError, match="an array must hold real numbers, not <U1"):
+        layer(np.full((5, 3, 2), "a"))

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from glstm.errors import ShapeError
 from glstm.gates import Gate, check_threshold
+from glstm.ndarrays import like
 from glstm.ops import CANDIDATES, gated_lstm
 from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import check_segment, watched
@@ -123,7 +124,7 @@ class GatedLSTM(TimedWeights):
         *,
         sequence: bool = True,
     ) -> tuple[Tensor | PackedSequence | None, State]:
-        """As `torch.nn.LSTM`, plus time.
+        """As `torch.nn.LSTM`, plus time; numpy's arrays are taken, too.
 
         times: None for 1..T, (T,) shared, or one row a sample laid out like the input. To feed a sequence in
         pieces, carry on both `hx` and `times`. With `sequence=False` the output is None: only the final
@@ -133,9 +134,10 @@ class GatedLSTM(TimedWeights):
             return self._forward_packed(input, hx, times, sequence)
         if isinstance(times, PackedSequence):
             raise ValueError("times is a PackedSequence but the input is not: pack both or neither")
-        self._check_input(input)
-        batched = input.dim() == 3
-        x = input if batched else input.unsqueeze(1)
+        x: Tensor = like(input, self.weights("_l0").w_hh)
+        self._check_input(x)
+        batched = x.dim() == 3
+        x = x if batched else x.unsqueeze(1)
         if batched and self.batch_first:
             x = x.transpose(0, 1)
         alone = self._alone(x)
@@ -217,6 +219,7 @@ class GatedLSTM(TimedWeights):
         expected = (rows, x.shape[1], self.hidden_size) if batched else (rows, self.hidden_size)
         if not isinstance(hx, tuple | list) or len(hx) != 2:
             raise ValueError(f"hx must be a pair (h_0, c_0), not {type(hx).__name__}")
+        hx = like(hx[0], x), like(hx[1], x)
         for name, state in zip(("h_0", "c_0"), hx, strict=True):
             if not isinstance(state, Tensor):
                 raise ValueError(f"{name} must be a tensor of shape {expected}, not {type(state).__name__}")

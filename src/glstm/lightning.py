@@ -14,6 +14,7 @@ from glstm.data.task import Batch
 from glstm.errors import UserError
 from glstm.extras import needed_by
 from glstm.layers import gated_layers
+from glstm.times import as_tensor
 from glstm.training.objective import mean_openness
 
 with needed_by("SequenceModule"):
@@ -47,13 +48,14 @@ class SequenceModule(LightningModule):
         lr: float = 1e-3,
         gate_lr: float | None = None,
         budget: float = 0.0,
-        times: Tensor | None = None,
+        times: Any = None,
     ):
         super().__init__()
         if not callable(loss) and loss not in LOSSES:
             raise UserError(f"loss must be one of {', '.join(LOSSES)}, or a function, not {loss!r:.50}")
         if budget and not any(layer.gate.names for layer in gated_layers(model)):
             raise UserError("a budget charges for openness, and this network has no gates that could close")
+        times = None if times is None else as_tensor(times)
         self.save_hyperparameters(ignore=["model"] if isinstance(loss, str) else ["model", "loss"])
         self.model, self.loss = model, loss
         self.lr, self.gate_lr, self.budget = lr, gate_lr, budget

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, cat, nn, where
 from torch.nn.functional import linear
@@ -12,6 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from glstm import masks
 from glstm.gated import GatedLSTM
+from glstm.ndarrays import like, on_device
 
 READS = ("last", "every", "mean", "max")
 
@@ -52,13 +54,11 @@ class SequenceModel(nn.Module):
         self.classes = None if classes is None else tuple(map(str, classes))
 
     def forward(self, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
-        """`times` as the layer takes them; a layer that takes none does not get them. `lengths` (B,): how many steps of
-        each sequence count, the others are padding. Of a step that is padding, the output means nothing."""
-        if not isinstance(x, Tensor):
-            value = next(self.parameters())
-            x = torch.as_tensor(x, dtype=value.dtype, device=value.device)
-        if lengths is not None and not isinstance(lengths, Tensor):
-            lengths = torch.as_tensor(lengths, device=x.device)
+        """Tensors, or numpy's arrays. `times` as the layer takes them; a layer that takes none does not get them.
+        `lengths` (B,): how many steps of each sequence count, the others are padding. Of a step that is padding, the
+        output means nothing."""
+        x = like(x, next(self.parameters())) if isinstance(x, np.ndarray) else x
+        times, lengths = on_device(times, x.device), on_device(lengths, x.device)
         if self.inputs is not None:
             x = self.inputs(x, self._steps_axis) if x.dim() == 3 else self.inputs(x)
         y = self.head(self._read(x, times, lengths))
@@ -88,15 +88,18 @@ class SequenceModel(nn.Module):
 
     def _all_steps(self, x: Tensor, times: Tensor | None, lengths: Tensor | None) -> Tensor:
         """The layer's output. A layer of one direction may read the padding: what it gives before that is the same."""
-        if lengths is None or self._directions == 1:
+        if lengths is None:
             return self.layer(x, **self._at(times))[0]
         first, steps = bool(self._steps_axis), x.shape[self._steps_axis]
-        where_ends = lengths.cpu()
 
         def packed(values: Tensor) -> Any:
-            return pack_padded_sequence(values, where_ends, first, enforce_sorted=False)
+            return pack_padded_sequence(values, lengths.cpu(), first, enforce_sorted=False)
 
-        longest = int(where_ends.max())
+        if self._directions == 1:
+            if isinstance(times, Tensor) and times.dim() == 2 and getattr(self.layer, "unfitted", False):
+                self.layer.fit_times(packed(times))  # not to the times of the padding
+            return self.layer(x, **self._at(times))[0]
+        longest = int(lengths.max())
         at = self._at(times if times is None else times[:longest] if times.dim() == 1 else packed(times))
         output, _ = self.layer(packed(x), **at)
         return pad_packed_sequence(output, first, total_length=steps)[0]
