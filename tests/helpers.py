@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from glstm import LSTM
+
 
 def relative_error(value: Tensor, expected: Tensor) -> float:
     """Largest difference, relative to the largest expected magnitude."""
@@ -39,3 +41,11 @@ def glstm_command(*arguments, cwd: Path) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [sys.executable, "-P", "-m", "glstm", *map(str, arguments)]  # -P: as the console script, elsewhere
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+def twins(dtype=torch.float64, **options):
+    """torch's LSTM and ours with the same weights."""
+    torch.manual_seed(1)
+    theirs = torch.nn.LSTM(3, 5, dtype=dtype, **options)
+    torch.manual_seed(1)
+    return theirs, LSTM(3, 5, dtype=dtype, **options)

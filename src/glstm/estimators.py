@@ -183,6 +183,8 @@ class _SequenceEstimator(BaseEstimator):
         else:
             each = series.from_array(check_array(X, allow_nd=True, ensure_min_samples=least, **CHECKS), self.layout)
         self._check_channels(each[0].shape[1], fitting)
+        if fitting and (sentence := series.doubt(each, self.layout)):
+            warnings.warn(sentence, stacklevel=3)
         return as_sequences(each, times=times)
 
     def _check_channels(self, channels: int, fitting: bool) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from glstm.errors import UserError
 
 LAYOUTS = ("channels_first", "channels_last")
+LOPSIDED = 10  # so many times more channels than steps are more likely a layout that was mistaken
 
 
 def check_layout(layout: str) -> None:
@@ -49,6 +50,18 @@ def from_pieces(pieces: Sequence[np.ndarray], layout: str) -> list[np.ndarray]:
             f"with {channels[1]}: with the layout {layout!r} a sequence is an array {_expected(layout)}"
         )
     return found
+
+
+def doubt(each: Sequence[np.ndarray], layout: str) -> str | None:
+    """A sentence about sequences (time, channels) that look as if their axes were exchanged."""
+    steps, channels = max(map(len, each)), each[0].shape[1]
+    if channels < LOPSIDED * steps or steps == 1:
+        return None
+    other = next(one for one in LAYOUTS if one != layout)
+    return (
+        f"X was read as sequences of {channels} channels and at most {steps} steps: if these are {channels} steps, "
+        f"give layout={other!r}"
+    )
 
 
 def _steps_first(one: np.ndarray, layout: str) -> np.ndarray:
