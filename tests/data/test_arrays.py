@@ -251,6 +251,37 @@ def test_more_values_than_steps_are_values_of_the_sequence():
     assert ArrayTask(x, DRAWS.normal(size=(20, 6)), per_step=False).outputs == 6
 
 
+def test_whole_numbers_may_be_values():
+    task = Task.from_arrays(padded(), np.arange(20) * 10, values=True, validation=0, test=0)
+    assert (task.classes, task.outputs, task.metric) == (None, 1, "mean absolute error")
+    assert all_of(task).y[:, 0].tolist() == [10.0 * number for number in range(20)]
+    counts = [np.arange(length) - 1 for length in LENGTHS]
+    task = ArrayTask(LISTS, counts, values=True, validation=0, test=(LISTS[:2], counts[:2]))
+    assert all_of(task).y[0, :, 0].tolist() == [-1.0] * 20  # -1 is a value, too
+    with pytest.raises(UserError, match="values says that y holds numbers"):
+        ArrayTask(padded(), np.arange(20), values=True, classes=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "classes"),
+    [
+        (np.arange(20) % 2 == 0, None, ("false", "true")),
+        (np.arange(20) % 3, ["a", "b", "c"], ("a", "b", "c")),
+        (np.arange(20) % 3, ["2", "1", "0"], ("2", "1", "0")),
+        (np.array(["10", "9"] * 10), None, ("9", "10")),
+        (np.array([b"x", b"y"] * 10), None, ("x", "y")),
+        (np.arange(160).reshape(20, 8) % 3 - 1, ["-1", "0", "1"], ("-1", "0", "1")),
+        (np.arange(160).reshape(20, 8) % 3 - 1, None, ("0", "1")),
+    ],
+)
+def test_arrays_and_files_name_classes_by_the_same_rules(tmp_path, y, names, classes):
+    np.savez(tmp_path / "a.npz", x=padded(), y=y, **({} if names is None else {"classes": np.array(names)}))
+    read = Task.from_file(tmp_path / "a.npz")
+    made = ArrayTask(padded(), y, classes=names)
+    assert read.classes == made.classes == classes
+    assert torch.equal(all_of(read).y, all_of(made).y)
+
+
 def test_minus_one_is_a_class_of_sequences():
     assert ArrayTask(padded(), np.where(np.arange(20) % 2, 1, -1)).classes == ("-1", "1")
 

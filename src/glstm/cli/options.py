@@ -185,6 +185,10 @@ class FileOptions:
     input: Annotated[
         list[str] | None, option("Tables: a column to learn from. Repeat it; without it, all others.", FILES)
     ] = None
+    values: Annotated[
+        bool | None,
+        option("The targets are numbers to predict, not classes, though they are whole.", FILES, "--values"),
+    ] = None
     missing: Annotated[
         Literal["refuse", "carry", "mask"] | None,
         option("What a missing input means: an error, the last value again, or that with a mask channel.", FILES),

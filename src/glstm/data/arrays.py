@@ -28,6 +28,7 @@ class ArrayTask(Task):
     x: (N, T, D) or (N, T), or a list of N arrays (T_n, D) or (T_n,); or `Sequences`, then leave out y, times, lengths.
     y: for each sequence a class (text, whole number, bool), a number, or K numbers (N, K); or for each step, as an
     array or list like x without D. A missing target of a step is NaN, None, "" or -1 for whole numbers.
+    `classes`: names of the classes, in order. `values`: y holds numbers to predict, not classes, though they are whole.
     times: (T,) shared by all, or for each sequence its own; None: steps are counted 1, 2, ... lengths: (N,), if x is
     padded.
 
@@ -38,7 +39,7 @@ class ArrayTask(Task):
     channel. `from_start`: times are counted from each sequence's first step; None: if they start at very different
     times, as dates do. `standardize`: inputs and target values are standardised inside the network, by the mean and
     standard deviation of the training part: the network takes and returns your numbers as they are. `columns`: names
-    of the columns "id" and "time" of a table, for those who read further tables.
+    of the columns "id" and "time" of a table, and other options of its reader, for those who read further files.
     """
 
     source: dict[str, Any] | None = None  # of a task from files: the options of `file_task` that make it again
@@ -54,6 +55,7 @@ class ArrayTask(Task):
         test: Any = 0.2,
         classes: Sequence[str] | None = None,
         per_step: bool | None = None,
+        values: bool = False,
         missing: str = "refuse",
         standardize: bool = True,
         window: int | None = None,
@@ -67,7 +69,7 @@ class ArrayTask(Task):
             raise UserError(f"missing must be one of {', '.join(MISSING)}, not {missing!r:.50}")
         self.window, self.columns = window, dict(columns or {})
         self.name, self.device, self.missing, self.standardize = name, torch.device(device), missing, standardize
-        options: dict[str, Any] = {"classes": classes, "per_step": per_step}
+        options: dict[str, Any] = {"classes": classes, "per_step": per_step, "values": values}
         given = as_sequences(x, y, times, lengths, **options)
         if given.y is None:
             raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
@@ -294,9 +296,8 @@ class ArrayTask(Task):
         return outputs
 
     def reading(self) -> dict[str, Any]:
-        columns = {"id": self.columns.get("id"), "time": self.columns.get("time"), "inputs": self.channels}
         return {
-            "columns": {name: value for name, value in columns.items() if value is not None},
+            "columns": self.columns | ({"inputs": self.channels} if self.channels else {}),
             "timed": self.mean_step is not None,
             "time_unit": self.time_unit,
             "from_start": self.from_start,
