@@ -262,6 +262,28 @@ def test_whole_numbers_may_be_values():
         ArrayTask(padded(), np.arange(20), values=True, classes=["a", "b"])
 
 
+def numbers_as_classes(y):
+    return ArrayTask(np.zeros((len(y), 3, 1)), y, validation=0, test=0)
+
+
+def test_many_whole_numbers_are_doubted_as_classes(tmp_path):
+    ages = DRAWS.permutation(np.arange(120) % 60)
+    with pytest.warns(UserWarning, match="60 different whole numbers were taken as classes: .*, say values=True"):
+        numbers_as_classes(ages[:119])
+    with pytest.warns(UserWarning, match="60 different whole numbers"):  # numbers that are left out
+        numbers_as_classes(np.tile(ages * 2, 5))
+    np.savez(tmp_path / "a.npz", x=np.zeros((119, 3, 1)), y=ages[:119])
+    with pytest.warns(UserWarning, match="if they are values to predict, add --values"):
+        Task.from_file(tmp_path / "a.npz", validation=0, test=0)
+    with pytest.raises(UserError, match=r"each of 20 classes keeps one .* if the classes are values to predict, add"):
+        ArrayTask(padded(), np.arange(20))
+
+
+@pytest.mark.parametrize("y", [np.arange(300) % 60, np.arange(50), np.array([f"c{n}" for n in range(60)])])
+def test_classes_are_not_doubted_without_a_reason(y):
+    assert numbers_as_classes(y).has_classes  # a warning would be an error
+
+
 @pytest.mark.parametrize(
     ("y", "names", "classes"),
     [

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from glstm.data.collect import as_sequences
+from glstm.data.labels import doubt_classes
 from glstm.data.padding import padded_times
 from glstm.data.sequences import Sequences
 from glstm.data.split import cut_windows, split
@@ -73,6 +74,8 @@ class ArrayTask(Task):
         given = as_sequences(x, y, times, lengths, **options)
         if given.y is None:
             raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
+        if not isinstance(x, Sequences) and classes is None:
+            doubt_classes(given.y, given.classes, "say values=True")
         self._refuse_missing(given, "")  # now: parts count their sequences anew
         parts = split(given, validation, test, seed, window, options)
         parts = {part: cut_windows(own, window) if window else own for part, own in parts.items()}

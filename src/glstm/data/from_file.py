@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from glstm.data.arrays import ArrayTask
+from glstm.data.labels import doubt_classes
 from glstm.data.reading import options_for, read
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
@@ -39,6 +40,7 @@ def file_task(
     columns = {column: value for column, value in columns.items() if value is not None}
     parts = read(path, **columns)
     whole = parts.get("train") or parts["all"]
+    doubt_classes(whole.y, whole.classes, "add --values (values=True)")
     others: dict[str, Any] = {}
     for part, asked in (("validation", validation), ("test", test)):
         if isinstance(asked, str | Path):

@@ -1,6 +1,7 @@
 """Which targets are classes, and what each class is called: the same rules for arrays and for files."""
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from glstm.errors import DataError
 
 WHOLE = re.compile("-?[0-9]{1,18}")
+MANY = 50  # classes; fewer whole numbers are never doubted
 
 Labels = NDArray[np.str_]
 
@@ -36,6 +38,20 @@ def in_order(labels: Iterable[Labels]) -> tuple[str, ...]:
     """All classes of these: in the order of numbers if they are numbers, else of the alphabet."""
     names = {name for row in labels for name in np.unique(row).tolist()} - {""}
     return tuple(sorted(names, key=int if all(map(WHOLE.fullmatch, names)) else str))
+
+
+def doubt_classes(y: Any, classes: Sequence[str] | None, advice: str) -> None:
+    """Warns once if the classes look like values: more than MANY different whole numbers that are more than half of all
+    targets, or that leave numbers out, which nobody does who numbers classes."""
+    if y is None or classes is None or len(classes) <= MANY or not all(map(WHOLE.fullmatch, classes)):
+        return
+    numbers = [int(name) for name in classes]
+    known = sum(int((row != "").sum()) for row in (y if isinstance(y, list) else [y]))
+    if 2 * len(numbers) > known or max(numbers) - min(numbers) >= len(numbers):
+        warnings.warn(
+            f"{len(numbers):,} different whole numbers were taken as classes: if they are values to predict, {advice}",
+            stacklevel=3,
+        )
 
 
 def _goes_below_minus_one(row: np.ndarray) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from glstm.data.collect import as_sequences
+from glstm.data.labels import WHOLE
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
 
@@ -76,9 +77,12 @@ def _drawn(whole: Sequences, shares: dict[str, float], seed: int) -> dict[str, S
     for name, numbers in found.items():
         if not len(numbers):
             share = f" with a share of {shares[name]:g}" if name in shares else ""
+            of_classes = f", and each of {len(whole.classes)} classes keeps one to train on" if whole.classes else ""
+            whole_numbers = whole.classes and all(map(WHOLE.fullmatch, whole.classes))
+            values = "; if the classes are values to predict, add --values (values=True)" if whole_numbers else ""
             raise UserError(
-                f"of {len(whole)} sequences none is left for the {name} part{share}, and each class keeps one to train "
-                "on: choose a larger share, or 0 for none"
+                f"of {len(whole)} sequences none is left for the {name} part{share}{of_classes}: choose a larger "
+                f"share, or 0 for none{values}"
             )
     return {name: whole.take(numbers) for name, numbers in found.items()}
 
