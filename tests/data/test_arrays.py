@@ -220,7 +220,7 @@ def test_other_data_has_another_fingerprint():
         (padded(), LABELS, {"test": "file.ts"}, "test must be a share"),
         (padded(), LABELS, {"missing": "drop"}, "missing must be one of refuse, carry, mask"),
         (padded(), LABELS, {"classes": ["cat", "dog"]}, "the label 'cow' is not among the classes"),
-        (padded()[:1], [1], {}, "one sequence cannot be split"),
+        (padded()[:1], [1], {}, "one sequence cannot be split .* if it is a table of several, name .* by --id"),
         (padded(np.inf), LABELS, {}, "infinite"),
         (padded(), LABELS, {"window": 100}, "no window of 100 steps is left"),
         (Sequences([np.zeros((2, 1))]), [1], {}, "Sequences hold their own targets"),

@@ -60,7 +60,8 @@ def _drawn(whole: Sequences, shares: dict[str, float], seed: int) -> dict[str, S
         return {}
     if len(whole) < 2:
         raise UserError(
-            "one sequence cannot be split into parts: cut it into windows by window=, or give validation and test"
+            "one sequence cannot be split into parts: cut it into windows by window=, or give validation and test; if "
+            "it is a table of several, name the column that says which one a row is of by --id (id=)"
         )
     draws = np.random.default_rng(seed)
     groups = [np.arange(len(whole))]
