@@ -223,7 +223,10 @@ def test_other_data_has_another_fingerprint():
         (padded()[:1], [1], {}, "one sequence cannot be split .* if it is a table of several, name .* by --id"),
         (padded(np.inf), LABELS, {}, "infinite"),
         (padded(), LABELS, {"window": 100}, "no window of 100 steps is left"),
-        (Sequences([np.zeros((2, 1))]), [1], {}, "Sequences hold their own targets"),
+        (Sequences([np.zeros((2, 1))]), [1], {}, "Sequences hold their own targets, times and classes: leave out y"),
+        (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"classes": ["dog"]}, "leave out classes"),
+        (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"per_step": False}, "leave out per_step"),
+        (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"values": True}, "leave out values"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(x, y, options, sentence):

@@ -26,7 +26,8 @@ FEW_DIGITS = 1e-5  # a channel that varies by less than this share of its mean l
 class ArrayTask(Task):
     """Sequences with targets, from arrays.
 
-    x: (N, T, D) or (N, T), or a list of N arrays (T_n, D) or (T_n,); or `Sequences`, then leave out y, times, lengths.
+    x: (N, T, D) or (N, T), or a list of N arrays (T_n, D) or (T_n,); or `Sequences`, which have targets, times and
+    classes of their own.
     y: for each sequence a class (text, whole number, bool), a number, or K numbers (N, K); or for each step, as an
     array or list like x without D. A missing target of a step is NaN, None, "" or -1 for whole numbers.
     `classes`: names of the classes, in order. `values`: y holds numbers to predict, not classes, though they are whole.

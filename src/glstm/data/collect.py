@@ -25,8 +25,9 @@ def as_sequences(
     if values and classes is not None:
         raise UserError("values says that y holds numbers to predict, and classes that it holds labels: give one")
     if isinstance(x, Sequences):
-        if not (y is None and times is None and lengths is None):
-            raise UserError("Sequences hold their own targets and times: leave out y, times and lengths")
+        given = {"y": y, "times": times, "lengths": lengths, "classes": classes, "per_step": per_step}
+        if said := [name for name, value in given.items() if value is not None] + ["values"] * values:
+            raise UserError(f"Sequences hold their own targets, times and classes: leave out {said[0]}")
         return x.checked()
     each = _inputs(x, lengths)
     found = Sequences(each, times=_times(times, each), time_unit="seconds" if _are_dates(times) else None)
