@@ -188,6 +188,15 @@ def test_windows_are_split_in_the_order_of_time():
     assert task.first_time == 0
 
 
+def test_windows_of_a_sequence_with_one_target_stay_together():
+    x = np.arange(30.0)[:, None, None] * np.ones((1, 40, 1))
+    task = ArrayTask(x, np.arange(30) % 2, window=10)
+    own = {part: {float(one[0, 0]) for one in sequences.x} for part, sequences in task.sequences.items()}
+    assert [len(numbers) for numbers in own.values()] == [18, 6, 6]
+    assert sorted(number for numbers in own.values() for number in numbers) == list(range(30))
+    assert (task.train_size, task.steps) == (72, 10)
+
+
 def test_batches_depend_on_seed_and_epoch_alone():
     task, same = (ArrayTask(LISTS, LABELS) for _ in range(2))
     for one, other in zip(task.batches("train", 5, 1, 2), same.batches("train", 5, 1, 2), strict=True):
@@ -222,7 +231,9 @@ def test_other_data_has_another_fingerprint():
         (padded(), LABELS, {"classes": ["cat", "dog"]}, "the label 'cow' is not among the classes"),
         (padded()[:1], [1], {}, "one sequence cannot be split .* if it is a table of several, name .* by --id"),
         (padded(np.inf), LABELS, {}, "infinite"),
-        (padded(), LABELS, {"window": 100}, "no window of 100 steps is left"),
+        (padded()[:1], padded()[:1, :, 0], {"window": 100}, "no window of 100 steps is left"),
+        (padded()[:2], LABELS[:2], {"window": 2}, "of 2 sequences none is left for the"),
+        (padded(), LABELS, {"window": 0}, "window must be a whole number of steps, at least 1, not 0"),
         (Sequences([np.zeros((2, 1))]), [1], {}, "Sequences hold their own targets, times and classes: leave out y"),
         (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"classes": ["dog"]}, "leave out classes"),
         (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"per_step": False}, "leave out per_step"),

@@ -194,7 +194,10 @@ class FileOptions:
         option("What a missing input means: an error, the last value again, or that with a mask channel.", FILES),
     ] = None
     window: Annotated[
-        int | None, option("Cut long sequences into windows of so many steps; parts are then in time order.", FILES)
+        int | None,
+        option(
+            "Cut long sequences into windows of so many steps; with targets of steps, parts are in time order.", FILES
+        ),
     ] = None
     from_start: Annotated[
         bool | None,

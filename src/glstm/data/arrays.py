@@ -36,7 +36,8 @@ class ArrayTask(Task):
 
     `validation` and `test` are parts: a share of the sequences, drawn by `seed` (from each class its share), or the
     data themselves: a pair (x, y), a dictionary with x, y, times and lengths, or `Sequences`. 0: none.
-    `window` cuts every sequence into windows of so many steps first; then the parts are split in the order of time.
+    `window` cuts every sequence into windows of so many steps. With targets of steps, or one sequence, the parts are
+    then split in the order of time; with a target for each sequence, all its windows are in the same part.
     `missing` says what a NaN in x means: "refuse" it, "carry" the last value on, or "mask", the same with a mask
     channel. `from_start`: times are counted from each sequence's first step; None: if they start at very different
     times, as dates do. `standardize`: inputs and target values are standardised inside the network, by the mean and

@@ -1,4 +1,4 @@
-"""Training, validation and test parts: as given, or drawn by a seed, or, of windows of a long series, in time order."""
+"""Training, validation and test parts: as given, drawn by a seed, or, of windows of a long series, in time order."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,11 @@ def split(
             parts[name] = replace(given, classes=whole.classes) if _fits(given, whole) else given
     if sum(shares.values()) >= 1:
         raise UserError(f"validation and test together leave nothing to train on: {sum(shares.values()):g} of all")
-    drawn = _in_time(whole, shares, window) if window else _drawn(whole, shares, seed)
+    if window is not None and (type(window) is not int or window < 1):
+        raise UserError(f"window must be a whole number of steps, at least 1, not {window!r:.50}")
+    # Windows of a sequence with one target are alike: in several parts they would make the errors there too small.
+    in_time = window is not None and (whole.per_step or len(whole) == 1)
+    drawn = _in_time(whole, shares, window) if in_time else _drawn(whole, shares, seed)
     found = {"train": whole, **parts} | drawn
     return {name: found[name] for name in ("train", "validation", "test") if name in found}
 
@@ -103,8 +107,6 @@ def _shared_out(sizes: list[int], share: float) -> list[int]:
 
 def _in_time(whole: Sequences, shares: dict[str, float], window: int) -> dict[str, Sequences]:
     """Of every sequence the beginning for training, then validation, then test, each of whole windows."""
-    if type(window) is not int or window < 1:
-        raise UserError(f"window must be a whole number of steps, at least 1, not {window!r:.50}")
     names = ["train", *(name for name in shares if shares[name])]
     found: dict[str, list[tuple[int, slice]]] = {name: [] for name in names}
     for number, one in enumerate(whole.x):
