@@ -197,6 +197,43 @@ def test_windows_of_a_sequence_with_one_target_stay_together():
     assert (task.train_size, task.steps) == (72, 10)
 
 
+def test_targets_are_scaled_by_their_own_digits():
+    y = 1e9 + DRAWS.normal(0, 1, 50)
+    task = ArrayTask(DRAWS.normal(size=(50, 3, 1)), y, validation=0, test=0)
+    assert task.target_scale.item() == pytest.approx(y.std(), rel=1e-6)
+    task = ArrayTask(y.reshape(5, 10, 1) - 1e9, y.reshape(5, 10), validation=0, test=0)
+    assert task.target_scale.item() == pytest.approx(y.std(), rel=1e-6)
+
+
+def test_sequences_are_counted_from_1_as_they_were_given():
+    y, x = np.arange(20.0), padded()
+    y[11] = np.nan
+    with pytest.raises(UserError, match=r"^sequence 12 has no target: leave it out"):
+        ArrayTask(x, y)
+    with pytest.raises(UserError, match=r"^sequence 2 of the test part has no target"):
+        ArrayTask(x, np.arange(20.0), test=(x[10:12], y[10:12]))
+    named = Sequences(LISTS, y[:, None], names=tuple(f"p{number}" for number in range(20)))
+    with pytest.raises(UserError, match=r"^sequence 12 \('p11'\) has no target"):
+        ArrayTask(named)
+    with pytest.raises(UserError, match=r"^sequence 3 has no label"):
+        ArrayTask(x, [*LABELS[:2], None, *LABELS[3:]])
+    with pytest.raises(UserError, match=r"^sequence 1 has 8 steps, and 3 times"):
+        ArrayTask(x, LABELS, times=np.arange(3))
+    x[4, 2, 0] = np.nan
+    with pytest.raises(UserError, match=r"^sequence 5 has a NaN"):
+        ArrayTask(x, LABELS)
+    with pytest.raises(UserError, match=r"^sequence 5 of the test part has a NaN"):
+        ArrayTask(padded(), LABELS, test=(x, LABELS), window=2)
+    with pytest.raises(UserError, match=r"^the test part: there are 20 sequences, and 2 targets"):
+        ArrayTask(padded(), LABELS, test=(x, LABELS[:2]))
+
+
+def test_a_part_of_windows_without_any_target_is_refused():
+    y = np.where(np.arange(100) < 60, 1.0, np.nan)[None]
+    with pytest.raises(UserError, match="no window of the validation part has a target"):
+        ArrayTask(np.zeros((1, 100, 1)), y, window=10)
+
+
 def test_batches_depend_on_seed_and_epoch_alone():
     task, same = (ArrayTask(LISTS, LABELS) for _ in range(2))
     for one, other in zip(task.batches("train", 5, 1, 2), same.batches("train", 5, 1, 2), strict=True):

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 from glstm.data.collect import as_sequences
 from glstm.data.labels import doubt_classes
 from glstm.data.padding import padded_times
-from glstm.data.sequences import Sequences
-from glstm.data.split import cut_windows, split
+from glstm.data.sequences import Sequences, any_known
+from glstm.data.split import cut_windows, is_share, split
 from glstm.data.task import Batch, Stage, Task, generator
 from glstm.errors import UserError
 from glstm.scaling import MISSING, Rescale, Standardize
@@ -78,8 +78,11 @@ class ArrayTask(Task):
             raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
         if not isinstance(x, Sequences) and classes is None:
             doubt_classes(given.y, given.classes, "say values=True")
-        self._refuse_missing(given, "")  # now: parts count their sequences anew
+        self._refuse_missing(given, "")  # now: parts and windows count their sequences anew
         parts = split(given, validation, test, seed, window, options)
+        for part, asked in (("validation", validation), ("test", test)):
+            if not is_share(asked):
+                self._refuse_missing(parts[part], f" of the {part} part")
         parts = {part: cut_windows(own, window) if window else own for part, own in parts.items()}
         self._check_alike(parts)
         self.from_start = _is_from_start(parts) or bool(window) if from_start is None else from_start
@@ -96,7 +99,7 @@ class ArrayTask(Task):
         self.equally_long = all(len(one) == self.steps for part in parts.values() for one in part.x)
         self._set_times(parts)
         self.mean, self.scale = _moments(np.concatenate(train.x), standardize)
-        self._check_inputs(parts)
+        self._doubt_digits()
         self._parts = {part: self._tensors(own) for part, own in parts.items()}
         self.train_size, self.validation_size, self.test_size = (
             len(parts[part]) if part in parts else 0 for part in ("train", "validation", "test")
@@ -106,6 +109,8 @@ class ArrayTask(Task):
     def _check_alike(self, parts: dict[str, Sequences]) -> None:
         train = parts["train"]
         for part, own in parts.items():
+            if not len(own):
+                raise UserError(f"no window of the {part} part has a target")
             if own.x[0].shape[1] != train.x[0].shape[1]:
                 raise UserError(
                     f"the {part} part has {own.x[0].shape[1]} channels, and the training part {train.x[0].shape[1]}"
@@ -147,9 +152,7 @@ class ArrayTask(Task):
         gaps = sum(len(own) - 1 for own in train)
         self.mean_step = sum(float(own[-1] - own[0]) for own in train) / gaps if gaps else 1.0
 
-    def _check_inputs(self, parts: dict[str, Sequences]) -> None:
-        for part, own in parts.items():
-            self._refuse_missing(own, f" of the {part} part")
+    def _doubt_digits(self) -> None:
         varying = np.abs(self.mean) * FEW_DIGITS > self.scale
         if self.standardize and varying.any():
             channel = int(np.argmax(varying))
@@ -161,14 +164,18 @@ class ArrayTask(Task):
             )
 
     def _refuse_missing(self, own: Sequences, where: str) -> None:
+        """Sequences are counted from 1, as the caller gave them."""
         for number, one in enumerate(own.x if self.missing == "refuse" else ()):
             if np.isnan(one).any():
                 step, channel = np.argwhere(np.isnan(one))[0]
                 raise UserError(
-                    f"sequence {own.names[number] if own.names else number + 1}{where} has a NaN, a missing value, at "
-                    f'step {step + 1}, channel {channel + 1}: choose missing="carry" to carry the last value on, or '
-                    '"mask" to add a mask channel, too'
+                    f"{own.named(number)}{where} has a NaN, a missing value, at step {step + 1}, channel {channel + 1}"
+                    ': choose missing="carry" to carry the last value on, or "mask" to add a mask channel, too'
                 )
+        y: Any = own.y
+        for number, targets in enumerate(() if own.per_step and self.window else y):  # windows without any are left out
+            if not any_known(np.asarray(targets)):
+                raise UserError(f"{own.named(number)}{where} has no target: leave it out")
 
     def _tensors(self, own: Sequences) -> Batch:
         """The whole part, with sequences along the first axis: x (N, T, D), y (N, ...), times (N, T), lengths (N,)."""
@@ -200,18 +207,15 @@ class ArrayTask(Task):
 
     def _count_outputs(self, train: Sequences) -> None:
         """How many outputs there are, and in which unit values are compared."""
-        y = self._parts["train"].y
-        for part, own in self._parts.items():
-            bare = ~self._known(own.y).view(len(own.y), -1).any(1)
-            if bool(bare.any()):
-                raise UserError(f"sequence {int(bare.nonzero()[0])} of the {part} part has no target: leave it out")
         if self.has_classes:
             self.outputs = len(self.classes or ())
             if self.outputs < 2:
                 raise UserError(f"{self.name} has only one class, {(self.classes or ('?',))[0]!r:.50}")
             return
-        self.outputs = y.shape[-1]
-        mean, scale = _moments(y.double().reshape(-1, self.outputs).cpu().numpy(), self.standardize)
+        y: Any = train.y
+        rows = np.concatenate(y) if isinstance(y, list) else y  # float64: large values lose digits in float32
+        self.outputs = rows.shape[-1]
+        mean, scale = _moments(rows, self.standardize)
         self.target_mean = torch.tensor(mean, dtype=torch.float32, device=self.device)
         self.target_scale = torch.tensor(scale, dtype=torch.float32, device=self.device)
 

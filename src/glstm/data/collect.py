@@ -48,7 +48,7 @@ def _inputs(x: Any, lengths: Any) -> list[np.ndarray]:
     if isinstance(x, list | tuple) and any(np.ndim(one) > 0 for one in x) and _unequal(x):
         if lengths is not None:
             raise UserError("lengths are for padded arrays; x is a list of sequences, which have their own")
-        return [_steps(one, f"sequence {number} of x") for number, one in enumerate(x)]
+        return [_steps(one, f"sequence {number} of x") for number, one in enumerate(x, 1)]
     whole = _numbers(x, "x")
     if whole.ndim not in (2, 3):
         raise UserError(f"x must be (N, T, D), (N, T), or a list of N arrays (T_n, D), but has the shape {whole.shape}")
@@ -91,7 +91,7 @@ def _times(times: Any, each: list[np.ndarray]) -> list[np.ndarray] | None:
     if isinstance(times, list | tuple) and times and np.ndim(times[0]) == 1:
         if len(times) != len(each):
             raise UserError(f"times are given for {len(times)} sequences, and there are {len(each)}")
-        own = [_moments(one, f"times of sequence {number}") for number, one in enumerate(times)]
+        own = [_moments(one, f"times of sequence {number}") for number, one in enumerate(times, 1)]
     else:
         whole = _moments(times, "times")
         if whole.ndim == 1:
@@ -100,7 +100,7 @@ def _times(times: Any, each: list[np.ndarray]) -> list[np.ndarray] | None:
             own = list(whole)
         else:
             raise UserError(f"times must be (T,) for all, or one row a sequence, but have the shape {whole.shape}")
-    for number, (one, count) in enumerate(zip(own, steps, strict=True)):
+    for number, (one, count) in enumerate(zip(own, steps, strict=True), 1):
         if one.ndim != 1 or len(one) < count:
             raise UserError(f"sequence {number} has {count} steps, and {one.size} times")
     return [np.ascontiguousarray(one[:count]) for one, count in zip(own, steps, strict=True)]

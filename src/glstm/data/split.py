@@ -7,7 +7,7 @@ import numpy as np
 
 from glstm.data.collect import as_sequences
 from glstm.data.labels import WHOLE
-from glstm.data.sequences import Sequences
+from glstm.data.sequences import Sequences, any_known
 from glstm.errors import UserError
 
 MAKES_A_PART = "a share of the sequences from 0 to 1, a pair (x, y), a dictionary with x, y, times and lengths, or None"
@@ -20,7 +20,7 @@ def split(
     parts: dict[str, Sequences] = {}
     shares: dict[str, float] = {}
     for name, asked in (("validation", validation), ("test", test)):
-        if asked is None or (isinstance(asked, int | float) and not isinstance(asked, bool)):
+        if is_share(asked):
             share = float(asked or 0)
             if not 0 <= share < 1:
                 raise UserError(f"{name} must be {MAKES_A_PART}, not {asked!r:.50}")
@@ -33,22 +33,33 @@ def split(
     if window is not None and (type(window) is not int or window < 1):
         raise UserError(f"window must be a whole number of steps, at least 1, not {window!r:.50}")
     # Windows of a sequence with one target are alike: in several parts they would make the errors there too small.
-    in_time = window is not None and (whole.per_step or len(whole) == 1)
-    drawn = _in_time(whole, shares, window) if in_time else _drawn(whole, shares, seed)
+    if window is not None and (whole.per_step or len(whole) == 1):
+        drawn = _in_time(whole, shares, window)
+    else:
+        drawn = _drawn(whole, shares, seed)
     found = {"train": whole, **parts} | drawn
     return {name: found[name] for name in ("train", "validation", "test") if name in found}
+
+
+def is_share(asked: Any) -> bool:
+    """Whether a part is asked for as a share of the sequences, not given."""
+    return asked is None or (isinstance(asked, int | float) and not isinstance(asked, bool))
 
 
 def as_part(asked: Any, name: str, options: dict[str, Any]) -> Sequences:
     """A part that the caller gave."""
     if isinstance(asked, Sequences):
-        return asked.checked()
-    if isinstance(asked, dict) and "x" in asked and set(asked) <= {"x", "y", "times", "lengths"}:
-        found = as_sequences(**asked, **options)
+        arrays, options = {"x": asked}, {}
+    elif isinstance(asked, dict) and "x" in asked and set(asked) <= {"x", "y", "times", "lengths"}:
+        arrays = asked
     elif isinstance(asked, tuple | list) and len(asked) == 2:
-        found = as_sequences(*asked, **options)
+        arrays = dict(zip(("x", "y"), asked, strict=True))
     else:
         raise UserError(f"{name} must be {MAKES_A_PART}, not {asked!r:.50}")
+    try:
+        found = as_sequences(**arrays, **options)
+    except UserError as error:
+        raise type(error)(f"the {name} part: {error}") from None
     if found.y is None:
         raise UserError(f"the {name} part has no targets: give its y")
     return found
@@ -133,15 +144,11 @@ def cut_windows(whole: Sequences, window: int) -> Sequences:
     ]
     if isinstance(whole.y, list):  # a window in which nothing is known teaches nothing
         targets: Any = whole.y
-        pieces = [(number, part) for number, part in pieces if _any_known(targets[number][part])]
+        pieces = [(number, part) for number, part in pieces if any_known(targets[number][part])]
     cut = _pieces(whole, pieces)
     names = whole.names or tuple(str(number + 1) for number in range(len(whole)))
     named = (f"{names[number]}, steps {part.start + 1} to {part.stop}" for number, part in pieces)
     return replace(cut, names=tuple(named))
-
-
-def _any_known(targets: np.ndarray) -> bool:
-    return bool((targets != "").any() if targets.dtype.kind == "U" else (~np.isnan(targets)).any())
 
 
 def _pieces(whole: Sequences, pieces: list[tuple[int, slice]]) -> Sequences:
