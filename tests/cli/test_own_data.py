@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from glstm.errors import UserError
+from glstm.recipes import Recipe, make_task
 from helpers import glstm_command
 
 SHORT = ["--units", 6, "--epochs", 3, "--batch", 8]
@@ -173,6 +175,18 @@ def test_a_function_that_returns_arrays(tmp_path):
     )
     out = run("train", "mine:noise", "--task-option", "count=40", *SHORT, "--out", "r", cwd=tmp_path)
     assert "noise: 24 training" in out
+
+
+@pytest.mark.parametrize("key", ["device", "name", "tset"])
+def test_a_dictionary_with_an_unknown_key_is_refused_in_a_sentence(tmp_path, monkeypatch, key):
+    (tmp_path / f"my_{key}.py").write_text(
+        f"def data():\n    return {{'x': [[1], [2]], 'y': [0, 1], '{key}': 'cpu'}}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        UserError, match=f"made a dictionary with the key '{key}', which is not known; known are x, y, "
+    ):
+        make_task(Recipe(f"my_{key}:data"))
 
 
 @pytest.mark.parametrize(
