@@ -234,6 +234,11 @@ def test_a_part_of_windows_without_any_target_is_refused():
         ArrayTask(np.zeros((1, 100, 1)), y, window=10)
 
 
+def test_without_a_validation_part_the_advice_is_one():
+    _, what = ArrayTask(LISTS, LABELS, validation=0).held_out(5, 5)
+    assert what.endswith("may have seen: a validation part would hold some out")
+
+
 def test_batches_depend_on_seed_and_epoch_alone():
     task, same = (ArrayTask(LISTS, LABELS) for _ in range(2))
     for one, other in zip(task.batches("train", 5, 1, 2), same.batches("train", 5, 1, 2), strict=True):

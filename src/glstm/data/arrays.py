@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from glstm.data.collect import as_sequences
 from glstm.data.labels import doubt_classes
-from glstm.data.padding import padded_times
-from glstm.data.sequences import Sequences, any_known
+from glstm.data.padding import padded, padded_times
+from glstm.data.sequences import PARTS, Sequences, any_known
 from glstm.data.split import cut_windows, is_share, split
 from glstm.data.task import Batch, Stage, Task, generator
 from glstm.errors import UserError
@@ -102,7 +102,7 @@ class ArrayTask(Task):
         self._doubt_digits()
         self._parts = {part: self._tensors(own) for part, own in parts.items()}
         self.train_size, self.validation_size, self.test_size = (
-            len(parts[part]) if part in parts else 0 for part in ("train", "validation", "test")
+            len(parts[part]) if part in parts else 0 for part in PARTS
         )
         self._count_outputs(train)
 
@@ -179,9 +179,7 @@ class ArrayTask(Task):
 
     def _tensors(self, own: Sequences) -> Batch:
         """The whole part, with sequences along the first axis: x (N, T, D), y (N, ...), times (N, T), lengths (N,)."""
-        x = torch.zeros(len(own), self.steps, self.inputs)
-        for row, one in zip(x, own.x, strict=True):
-            row[: len(one)] = torch.from_numpy(one)
+        x = padded(own.x, self.steps)
         lengths = None if self.equally_long else torch.tensor([len(one) for one in own.x])
         times = padded_times(own.times or [], self.steps) if self.own_times else None
         found = Batch(x, self._targets(own), times, lengths)
@@ -196,14 +194,9 @@ class ArrayTask(Task):
                 return torch.from_numpy(np.asarray(y, np.float32))
             return torch.tensor([numbers[str(one)] for one in y])
         if self.has_classes:
-            padded = torch.full((len(own), self.steps), NOT_KNOWN)
-            for row, one in zip(padded, y, strict=True):
-                row[: len(one)] = torch.tensor([numbers.get(str(label), NOT_KNOWN) for label in one])
-            return padded
-        padded = torch.full((len(own), self.steps, y[0].shape[1]), torch.nan)
-        for row, one in zip(padded, y, strict=True):
-            row[: len(one)] = torch.from_numpy(np.asarray(one, np.float32))
-        return padded
+            each = [np.array([numbers.get(str(label), NOT_KNOWN) for label in one]) for one in y]
+            return padded(each, self.steps, NOT_KNOWN)
+        return padded(y, self.steps, torch.nan)
 
     def _count_outputs(self, train: Sequences) -> None:
         """How many outputs there are, and in which unit values are compared."""

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from glstm.data.labels import are_labels, in_order, labels_of
 from glstm.data.parsing import existing_file, quoted, refuse_bombs
-from glstm.data.sequences import Floats, Sequences
+from glstm.data.sequences import PARTS, Floats, Sequences
 from glstm.errors import DataError
 
-PARTS = ("train", "validation", "test")
 OF_A_PART = ("x", "y", "times", "lengths")
 OF_ALL = ("classes", "channels", "targets")
 

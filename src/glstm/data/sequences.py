@@ -11,6 +11,7 @@ from glstm.data.parsing import counted
 from glstm.errors import DataError
 
 Floats = NDArray[np.float64]
+PARTS = ("train", "validation", "test")
 LARGEST = float(np.finfo(np.float32).max)
 
 

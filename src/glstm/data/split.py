@@ -7,7 +7,7 @@ import numpy as np
 
 from glstm.data.collect import as_sequences
 from glstm.data.labels import WHOLE
-from glstm.data.sequences import Sequences, any_known
+from glstm.data.sequences import PARTS, Sequences, any_known
 from glstm.errors import UserError
 
 MAKES_A_PART = "a share of the sequences from 0 to 1, a pair (x, y), a dictionary with x, y, times and lengths, or None"
@@ -38,7 +38,7 @@ def split(
     else:
         drawn = _drawn(whole, shares, seed)
     found = {"train": whole, **parts} | drawn
-    return {name: found[name] for name in ("train", "validation", "test") if name in found}
+    return {name: found[name] for name in PARTS if name in found}
 
 
 def is_share(asked: Any) -> bool:
