@@ -59,8 +59,8 @@ def answers(
         for number, one in enumerate(sequences.x):
             if np.isnan(one).any():
                 raise UserError(
-                    f"sequence {number + 1} has a missing value, NaN, and the network was trained without any: train "
-                    'it with missing="carry" (--missing carry)'
+                    f"{sequences.named(number)} has a missing value, NaN, and the network was trained without any: "
+                    'train it with missing="carry" (--missing carry)'
                 )
     value = next(model.parameters())
     per_step = model.reads == "every"

@@ -21,7 +21,7 @@ from glstm.data.reading import READERS
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
-from glstm.gates import GATES, Gate, Gaussian, Phased
+from glstm.gates import GATES, WIDE, Gate, Gaussian, Phased
 from glstm.layers import GLSTM, PLSTM
 from glstm.models import HEADS, READS, SequenceModel, width_of
 from glstm.training.settings import Settings
@@ -30,7 +30,6 @@ Options = dict[str, Any]
 
 INITIALISERS = {"orthogonal": init.orthogonal_, "xavier": init.xavier_}
 USUAL_GATES: dict[Any, type[Gate]] = {GLSTM: Gaussian, PLSTM: Phased}  # of cells that always have the same
-WIDE = 0.32  # sigma as a share of the steps, where a recipe does not say; the paper's 250 of 784
 
 
 @dataclass(frozen=True)
@@ -191,6 +190,12 @@ def _task_of(found: Any, path: str, device: torch.device | str) -> Task:
         case tuple() if len(found) == 2:
             return ArrayTask(*found, **options)
         case dict() if "x" in found:
+            known = [name for name in registry.accepted(ArrayTask) if name not in options]
+            if unknown := [name for name in found if name not in known]:
+                raise UserError(
+                    f"{path} made a dictionary with the key {unknown[0]!r:.50}, which is not known; known are "
+                    f"{', '.join(known)}"
+                )
             return registry.call(ArrayTask, f"the task {path}", **options, **found)
         case _:
             raise UserError(f"{path} made a {type(found).__name__}, not a task, nor Sequences, (x, y) or a dictionary")

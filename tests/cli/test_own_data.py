@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from glstm.errors import UserError
+from glstm.recipes import Recipe, make_task
 from helpers import glstm_command
 
 SHORT = ["--units", 6, "--epochs", 3, "--batch", 8]
@@ -128,6 +130,44 @@ def test_npz_with_parts(tmp_path):
     assert "20 training, 6 validation and 8 test sequences of 9 steps, 2 inputs, 1 value for each" in out
 
 
+def test_whole_numbers_as_values(tmp_path):
+    """Each verb reads the targets of such a run as values again."""
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(40, 9, 2))
+    np.savez(tmp_path / "counts.npz", x=x, y=np.stack([np.round(100 * x.mean((1, 2))), np.arange(40)], 1).astype(int))
+    out = run("train", "counts.npz", "--values", *SHORT, "--seeds", 2, "--out", "r", cwd=tmp_path)
+    assert "2 inputs, 2 values for each" in out
+    assert "mean absolute error" in out
+    assert "mean absolute error" in json.loads(run("evaluate", "r/seed0", "--json", cwd=tmp_path))["rows"][0]
+    run("predict", "r/seed0", "counts.npz", "--out", "p.npz", cwd=tmp_path)
+    assert np.load(tmp_path / "p.npz")["outputs"].shape == (40, 2)
+    run("train", "--resume", "r/seed0", "--epochs", 4, cwd=tmp_path)
+    run("deploy", "r/seed0", "--max-error", 1, "--seconds", 0.02, cwd=tmp_path)
+    run("export", "onnx", "r/seed0", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options"),
+    [
+        ("a.csv", "i,a,y\n" + "".join(f"{n // 2},{n},{n // 2}\n" for n in range(80)), ["--id", "i", "--target", "y"]),
+        ("b.ts", "@classLabel true " + " ".join(map(str, range(40))) + "\n@data\n"
+         + "".join(f"{n},{n + 1}:{n}\n" for n in range(40)), []),
+    ],
+)  # fmt: skip
+def test_whole_numbers_of_tables_and_ts_files_as_values(tmp_path, name, text, options):
+    (tmp_path / name).write_text(text)
+    out = run("train", name, *options, "--values", *SHORT, "--out", "r", cwd=tmp_path)
+    assert "24 training, 8 validation and 8 test sequences of 2 steps, 1 input, 1 value for each" in out
+    assert json.loads((tmp_path / "r" / "config.json").read_text())["recipe"]["data"]["values"] is True
+
+
+def test_values_of_a_ts_file_to_a_deployed_network(tmp_path):
+    lines = [f"{n},{n + 1},{n + 2}:{n / 2}" for n in range(30)]
+    (tmp_path / "a.ts").write_text("@targetLabel true\n@data\n" + "\n".join(lines) + "\n")
+    assert "1 value for each" in run("train", "a.ts", *SHORT, "--out", "r", cwd=tmp_path)
+    run("deploy", "r", "--threshold", 0.01, "--seconds", 0.02, cwd=tmp_path)
+
+
 def test_a_function_that_returns_arrays(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import numpy as np\ndef noise(count=30):\n    draws = np.random.default_rng(0)\n"
@@ -135,6 +175,18 @@ def test_a_function_that_returns_arrays(tmp_path):
     )
     out = run("train", "mine:noise", "--task-option", "count=40", *SHORT, "--out", "r", cwd=tmp_path)
     assert "noise: 24 training" in out
+
+
+@pytest.mark.parametrize("key", ["device", "name", "tset"])
+def test_a_dictionary_with_an_unknown_key_is_refused_in_a_sentence(tmp_path, monkeypatch, key):
+    (tmp_path / f"my_{key}.py").write_text(
+        f"def data():\n    return {{'x': [[1], [2]], 'y': [0, 1], '{key}': 'cpu'}}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        UserError, match=f"made a dictionary with the key '{key}', which is not known; known are x, y, "
+    ):
+        make_task(Recipe(f"my_{key}:data"))
 
 
 @pytest.mark.parametrize(

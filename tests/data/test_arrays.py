@@ -188,6 +188,57 @@ def test_windows_are_split_in_the_order_of_time():
     assert task.first_time == 0
 
 
+def test_windows_of_a_sequence_with_one_target_stay_together():
+    x = np.arange(30.0)[:, None, None] * np.ones((1, 40, 1))
+    task = ArrayTask(x, np.arange(30) % 2, window=10)
+    own = {part: {float(one[0, 0]) for one in sequences.x} for part, sequences in task.sequences.items()}
+    assert [len(numbers) for numbers in own.values()] == [18, 6, 6]
+    assert sorted(number for numbers in own.values() for number in numbers) == list(range(30))
+    assert (task.train_size, task.steps) == (72, 10)
+
+
+def test_targets_are_scaled_by_their_own_digits():
+    y = 1e9 + DRAWS.normal(0, 1, 50)
+    task = ArrayTask(DRAWS.normal(size=(50, 3, 1)), y, validation=0, test=0)
+    assert task.target_scale.item() == pytest.approx(y.std(), rel=1e-6)
+    task = ArrayTask(y.reshape(5, 10, 1) - 1e9, y.reshape(5, 10), validation=0, test=0)
+    assert task.target_scale.item() == pytest.approx(y.std(), rel=1e-6)
+
+
+def test_sequences_are_counted_from_1_as_they_were_given():
+    y, x = np.arange(20.0), padded()
+    y[11] = np.nan
+    with pytest.raises(UserError, match=r"^sequence 12 has no target: leave it out"):
+        ArrayTask(x, y)
+    with pytest.raises(UserError, match=r"^sequence 2 of the test part has no target"):
+        ArrayTask(x, np.arange(20.0), test=(x[10:12], y[10:12]))
+    named = Sequences(LISTS, y[:, None], names=tuple(f"p{number}" for number in range(20)))
+    with pytest.raises(UserError, match=r"^sequence 12 \('p11'\) has no target"):
+        ArrayTask(named)
+    with pytest.raises(UserError, match=r"^sequence 3 has no label"):
+        ArrayTask(x, [*LABELS[:2], None, *LABELS[3:]])
+    with pytest.raises(UserError, match=r"^sequence 1 has 8 steps, and 3 times"):
+        ArrayTask(x, LABELS, times=np.arange(3))
+    x[4, 2, 0] = np.nan
+    with pytest.raises(UserError, match=r"^sequence 5 has a NaN"):
+        ArrayTask(x, LABELS)
+    with pytest.raises(UserError, match=r"^sequence 5 of the test part has a NaN"):
+        ArrayTask(padded(), LABELS, test=(x, LABELS), window=2)
+    with pytest.raises(UserError, match=r"^the test part: there are 20 sequences, and 2 targets"):
+        ArrayTask(padded(), LABELS, test=(x, LABELS[:2]))
+
+
+def test_a_part_of_windows_without_any_target_is_refused():
+    y = np.where(np.arange(100) < 60, 1.0, np.nan)[None]
+    with pytest.raises(UserError, match="no window of the validation part has a target"):
+        ArrayTask(np.zeros((1, 100, 1)), y, window=10)
+
+
+def test_without_a_validation_part_the_advice_is_one():
+    _, what = ArrayTask(LISTS, LABELS, validation=0).held_out(5, 5)
+    assert what.endswith("may have seen: a validation part would hold some out")
+
+
 def test_batches_depend_on_seed_and_epoch_alone():
     task, same = (ArrayTask(LISTS, LABELS) for _ in range(2))
     for one, other in zip(task.batches("train", 5, 1, 2), same.batches("train", 5, 1, 2), strict=True):
@@ -220,10 +271,15 @@ def test_other_data_has_another_fingerprint():
         (padded(), LABELS, {"test": "file.ts"}, "test must be a share"),
         (padded(), LABELS, {"missing": "drop"}, "missing must be one of refuse, carry, mask"),
         (padded(), LABELS, {"classes": ["cat", "dog"]}, "the label 'cow' is not among the classes"),
-        (padded()[:1], [1], {}, "one sequence cannot be split"),
+        (padded()[:1], [1], {}, "one sequence cannot be split .* if it is a table of several, name .* by --id"),
         (padded(np.inf), LABELS, {}, "infinite"),
-        (padded(), LABELS, {"window": 100}, "no window of 100 steps is left"),
-        (Sequences([np.zeros((2, 1))]), [1], {}, "Sequences hold their own targets"),
+        (padded()[:1], padded()[:1, :, 0], {"window": 100}, "no window of 100 steps is left"),
+        (padded()[:2], LABELS[:2], {"window": 2}, "of 2 sequences none is left for the"),
+        (padded(), LABELS, {"window": 0}, "window must be a whole number of steps, at least 1, not 0"),
+        (Sequences([np.zeros((2, 1))]), [1], {}, "Sequences hold their own targets, times and classes: leave out y"),
+        (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"classes": ["dog"]}, "leave out classes"),
+        (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"per_step": False}, "leave out per_step"),
+        (Sequences(LISTS, LABELS, classes=("cat", "cow", "dog")), None, {"values": True}, "leave out values"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(x, y, options, sentence):
@@ -249,6 +305,59 @@ def test_more_values_than_steps_are_values_of_the_sequence():
     assert not ArrayTask(x, DRAWS.normal(size=(20, 9))).per_step
     assert ArrayTask(x, DRAWS.normal(size=(20, 6))).per_step
     assert ArrayTask(x, DRAWS.normal(size=(20, 6)), per_step=False).outputs == 6
+
+
+def test_whole_numbers_may_be_values():
+    task = Task.from_arrays(padded(), np.arange(20) * 10, values=True, validation=0, test=0)
+    assert (task.classes, task.outputs, task.metric) == (None, 1, "mean absolute error")
+    assert all_of(task).y[:, 0].tolist() == [10.0 * number for number in range(20)]
+    counts = [np.arange(length) - 1 for length in LENGTHS]
+    task = ArrayTask(LISTS, counts, values=True, validation=0, test=(LISTS[:2], counts[:2]))
+    assert all_of(task).y[0, :, 0].tolist() == [-1.0] * 20  # -1 is a value, too
+    with pytest.raises(UserError, match="values says that y holds numbers"):
+        ArrayTask(padded(), np.arange(20), values=True, classes=["a", "b"])
+
+
+def numbers_as_classes(y):
+    return ArrayTask(np.zeros((len(y), 3, 1)), y, validation=0, test=0)
+
+
+def test_many_whole_numbers_are_doubted_as_classes(tmp_path):
+    ages = DRAWS.permutation(np.arange(120) % 60)
+    with pytest.warns(UserWarning, match="60 different whole numbers were taken as classes: .*, say values=True"):
+        numbers_as_classes(ages[:119])
+    with pytest.warns(UserWarning, match="60 different whole numbers"):  # numbers that are left out
+        numbers_as_classes(np.tile(ages * 2, 5))
+    np.savez(tmp_path / "a.npz", x=np.zeros((119, 3, 1)), y=ages[:119])
+    with pytest.warns(UserWarning, match="if they are values to predict, add --values"):
+        Task.from_file(tmp_path / "a.npz", validation=0, test=0)
+    with pytest.raises(UserError, match=r"each of 20 classes keeps one .* if the classes are values to predict, add"):
+        ArrayTask(padded(), np.arange(20))
+
+
+@pytest.mark.parametrize("y", [np.arange(300) % 60, np.arange(50), np.array([f"c{n}" for n in range(60)])])
+def test_classes_are_not_doubted_without_a_reason(y):
+    assert numbers_as_classes(y).has_classes  # a warning would be an error
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "classes"),
+    [
+        (np.arange(20) % 2 == 0, None, ("false", "true")),
+        (np.arange(20) % 3, ["a", "b", "c"], ("a", "b", "c")),
+        (np.arange(20) % 3, ["2", "1", "0"], ("2", "1", "0")),
+        (np.array(["10", "9"] * 10), None, ("9", "10")),
+        (np.array([b"x", b"y"] * 10), None, ("x", "y")),
+        (np.arange(160).reshape(20, 8) % 3 - 1, ["-1", "0", "1"], ("-1", "0", "1")),
+        (np.arange(160).reshape(20, 8) % 3 - 1, None, ("0", "1")),
+    ],
+)
+def test_arrays_and_files_name_classes_by_the_same_rules(tmp_path, y, names, classes):
+    np.savez(tmp_path / "a.npz", x=padded(), y=y, **({} if names is None else {"classes": np.array(names)}))
+    read = Task.from_file(tmp_path / "a.npz")
+    made = ArrayTask(padded(), y, classes=names)
+    assert read.classes == made.classes == classes
+    assert torch.equal(all_of(read).y, all_of(made).y)
 
 
 def test_minus_one_is_a_class_of_sequences():

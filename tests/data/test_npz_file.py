@@ -12,10 +12,10 @@ X = np.arange(24).reshape(2, 4, 3)
 
 @pytest.fixture
 def read(tmp_path):
-    def read(per_step: bool | None = None, **arrays):
+    def read(per_step: bool | None = None, values: bool = False, **arrays):
         path = tmp_path / "own.npz"
         np.savez(path, **arrays)
-        return read_npz(path, per_step=per_step)
+        return read_npz(path, per_step=per_step, classes=False if values else None)
 
     return read
 
@@ -87,6 +87,42 @@ def test_per_step_decides_where_shapes_do_not(read):
     assert read(per_step=True, **one_step)["all"].per_step
     with pytest.raises(DataError, match=r"y must be \(2, 4\) or \(2, 4, K\) .* but its shape is \(2,\)"):
         read(per_step=True, x=X, y=np.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [
+        (np.array([3, -1]), [[3], [-1]]),
+        (np.array([True, False]), [[1], [0]]),
+        (np.array([[1, 2], [3, 4]], dtype=np.uint8), [[1, 2], [3, 4]]),
+        (np.array([[0, -1, 2, 3]] * 2), [[[0], [-1], [2], [3]]] * 2),
+    ],
+)
+def test_whole_numbers_may_be_values(read, y, expected):
+    found = read(values=True, x=X, y=y)["all"]
+    assert found.classes is None
+    assert [row.tolist() for row in found.y] == expected
+
+
+def test_text_and_named_classes_are_no_values(read):
+    with pytest.raises(DataError, match="y must hold numbers to be values, not <U1"):
+        read(values=True, x=X, y=np.array(["a", "b"]))
+    with pytest.raises(DataError, match="classes are named, so the targets are not values"):
+        read(values=True, x=X, y=np.array([0, 1]), classes=np.array(["a", "b"]))
+
+
+def test_minus_one_is_a_missing_target_of_a_step_and_a_class_of_a_sequence(read):
+    steps = np.array([[0, -1, 1, 1], [1, 0, -1, -7]])
+    found = read(x=X, y=steps, lengths=np.array([4, 3]))["all"]
+    assert ([row.tolist() for row in found.y], found.classes) == ([["0", "", "1", "1"], ["1", "0", ""]], ("0", "1"))
+    found = read(x=X, y=steps, lengths=np.array([4, 3]), classes=np.array(["no", "yes"]))["all"]
+    assert [row.tolist() for row in found.y] == [["no", "", "yes", "yes"], ["yes", "no", ""]]
+    assert read(x=X, y=steps)["all"].classes == ("-7", "-1", "0", "1")  # below -1, too: these are names
+    assert read(x=X, y=steps[:, :3].clip(max=0).min(1))["all"].classes == ("-1",)
+
+
+def test_padding_of_y_is_no_class(read):
+    assert read(x=X, y=np.array([[1, 2, 9, 9]] * 2), lengths=np.array([2, 1]))["all"].classes == ("1", "2")
 
 
 def test_parts_share_classes_names_and_times(read):

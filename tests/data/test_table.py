@@ -82,6 +82,14 @@ def test_without_id_the_table_is_one_sequence_with_a_target_of_each_step(read):
     assert [y.tolist() for y in found.y] == [["u", "u"]]
 
 
+def test_a_forgotten_id_is_asked_for(read):
+    with pytest.raises(DataError, match=r"rows 1 and 2 are of the same sequence .* without --id .* all rows are one"):
+        read("who,t,a,y\n1,0,1,0\n2,0,3,1\n", time="t", target="y")
+    with pytest.raises(DataError) as refusal:
+        read("who,t,a,y\n1,0,1,0\n1,0,3,0\n", id="who", time="t", target="y")
+    assert "--id" not in str(refusal.value)
+
+
 def test_a_target_given_in_some_rows_is_missing_in_the_others(read):
     found = read("i,a,y\n1,1,\n1,2,u\n2,3,\n2,4,v\n", id="i", target="y")
     assert [y.tolist() for y in found.y] == [["", "u"], ["", "v"]]

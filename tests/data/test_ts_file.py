@@ -9,10 +9,10 @@ NAN = np.nan
 
 @pytest.fixture
 def read(tmp_path):
-    def read(text: str | bytes):
+    def read(text: str | bytes, **options):
         path = tmp_path / "gestures.ts"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_ts(path)
+        return read_ts(path, **options)
 
     return read
 
@@ -41,6 +41,14 @@ def test_target_values(read):
     same(found.x, [[[1], [2]], [[3], [4]]])
     np.testing.assert_array_equal(found.y, [[0.5], [NAN]])
     assert found.classes is None
+
+
+def test_classes_that_are_numbers_may_be_values(read):
+    text = "@classLabel true 3 10 -1\n@data\n1,2:10\n3,4:-1\n"
+    found = read(text, classes=False)
+    assert (found.y.tolist(), found.classes) == ([[10], [-1]], None)
+    with pytest.raises(DataError, match="line 3: the target 'up' is not a finite number"):
+        read("@classLabel true up\n@data\n1,2:up\n", classes=False)
 
 
 @pytest.mark.parametrize("tag", ["@classLabel false", "@targetlabel false", "@classlabel false\n@targetlabel false"])

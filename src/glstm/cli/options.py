@@ -185,12 +185,19 @@ class FileOptions:
     input: Annotated[
         list[str] | None, option("Tables: a column to learn from. Repeat it; without it, all others.", FILES)
     ] = None
+    values: Annotated[
+        bool | None,
+        option("The targets are numbers to predict, not classes, though they are whole.", FILES, "--values"),
+    ] = None
     missing: Annotated[
         Literal["refuse", "carry", "mask"] | None,
         option("What a missing input means: an error, the last value again, or that with a mask channel.", FILES),
     ] = None
     window: Annotated[
-        int | None, option("Cut long sequences into windows of so many steps; parts are then in time order.", FILES)
+        int | None,
+        option(
+            "Cut long sequences into windows of so many steps; with targets of steps, parts are in time order.", FILES
+        ),
     ] = None
     from_start: Annotated[
         bool | None,

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from glstm.data.collect import as_sequences
-from glstm.data.padding import padded_times
-from glstm.data.sequences import Sequences
-from glstm.data.split import cut_windows, split
+from glstm.data.labels import doubt_classes
+from glstm.data.padding import padded, padded_times
+from glstm.data.sequences import PARTS, Sequences, any_known
+from glstm.data.split import cut_windows, is_share, split
 from glstm.data.task import Batch, Stage, Task, generator
 from glstm.errors import UserError
 from glstm.scaling import MISSING, Rescale, Standardize
@@ -25,20 +26,23 @@ FEW_DIGITS = 1e-5  # a channel that varies by less than this share of its mean l
 class ArrayTask(Task):
     """Sequences with targets, from arrays.
 
-    x: (N, T, D) or (N, T), or a list of N arrays (T_n, D) or (T_n,); or `Sequences`, then leave out y, times, lengths.
+    x: (N, T, D) or (N, T), or a list of N arrays (T_n, D) or (T_n,); or `Sequences`, which have targets, times and
+    classes of their own.
     y: for each sequence a class (text, whole number, bool), a number, or K numbers (N, K); or for each step, as an
     array or list like x without D. A missing target of a step is NaN, None, "" or -1 for whole numbers.
+    `classes`: names of the classes, in order. `values`: y holds numbers to predict, not classes, though they are whole.
     times: (T,) shared by all, or for each sequence its own; None: steps are counted 1, 2, ... lengths: (N,), if x is
     padded.
 
     `validation` and `test` are parts: a share of the sequences, drawn by `seed` (from each class its share), or the
     data themselves: a pair (x, y), a dictionary with x, y, times and lengths, or `Sequences`. 0: none.
-    `window` cuts every sequence into windows of so many steps first; then the parts are split in the order of time.
+    `window` cuts every sequence into windows of so many steps. With targets of steps, or one sequence, the parts are
+    then split in the order of time; with a target for each sequence, all its windows are in the same part.
     `missing` says what a NaN in x means: "refuse" it, "carry" the last value on, or "mask", the same with a mask
     channel. `from_start`: times are counted from each sequence's first step; None: if they start at very different
     times, as dates do. `standardize`: inputs and target values are standardised inside the network, by the mean and
     standard deviation of the training part: the network takes and returns your numbers as they are. `columns`: names
-    of the columns "id" and "time" of a table, for those who read further tables.
+    of the columns "id" and "time" of a table, and other options of its reader, for those who read further files.
     """
 
     source: dict[str, Any] | None = None  # of a task from files: the options of `file_task` that make it again
@@ -54,6 +58,7 @@ class ArrayTask(Task):
         test: Any = 0.2,
         classes: Sequence[str] | None = None,
         per_step: bool | None = None,
+        values: bool = False,
         missing: str = "refuse",
         standardize: bool = True,
         window: int | None = None,
@@ -67,12 +72,17 @@ class ArrayTask(Task):
             raise UserError(f"missing must be one of {', '.join(MISSING)}, not {missing!r:.50}")
         self.window, self.columns = window, dict(columns or {})
         self.name, self.device, self.missing, self.standardize = name, torch.device(device), missing, standardize
-        options: dict[str, Any] = {"classes": classes, "per_step": per_step}
+        options: dict[str, Any] = {"classes": classes, "per_step": per_step, "values": values}
         given = as_sequences(x, y, times, lengths, **options)
         if given.y is None:
             raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
-        self._refuse_missing(given, "")  # now: parts count their sequences anew
+        if not isinstance(x, Sequences) and classes is None:
+            doubt_classes(given.y, given.classes, "say values=True")
+        self._refuse_missing(given, "")  # now: parts and windows count their sequences anew
         parts = split(given, validation, test, seed, window, options)
+        for part, asked in (("validation", validation), ("test", test)):
+            if not is_share(asked):
+                self._refuse_missing(parts[part], f" of the {part} part")
         parts = {part: cut_windows(own, window) if window else own for part, own in parts.items()}
         self._check_alike(parts)
         self.from_start = _is_from_start(parts) or bool(window) if from_start is None else from_start
@@ -89,16 +99,18 @@ class ArrayTask(Task):
         self.equally_long = all(len(one) == self.steps for part in parts.values() for one in part.x)
         self._set_times(parts)
         self.mean, self.scale = _moments(np.concatenate(train.x), standardize)
-        self._check_inputs(parts)
+        self._doubt_digits()
         self._parts = {part: self._tensors(own) for part, own in parts.items()}
         self.train_size, self.validation_size, self.test_size = (
-            len(parts[part]) if part in parts else 0 for part in ("train", "validation", "test")
+            len(parts[part]) if part in parts else 0 for part in PARTS
         )
         self._count_outputs(train)
 
     def _check_alike(self, parts: dict[str, Sequences]) -> None:
         train = parts["train"]
         for part, own in parts.items():
+            if not len(own):
+                raise UserError(f"no window of the {part} part has a target")
             if own.x[0].shape[1] != train.x[0].shape[1]:
                 raise UserError(
                     f"the {part} part has {own.x[0].shape[1]} channels, and the training part {train.x[0].shape[1]}"
@@ -140,9 +152,7 @@ class ArrayTask(Task):
         gaps = sum(len(own) - 1 for own in train)
         self.mean_step = sum(float(own[-1] - own[0]) for own in train) / gaps if gaps else 1.0
 
-    def _check_inputs(self, parts: dict[str, Sequences]) -> None:
-        for part, own in parts.items():
-            self._refuse_missing(own, f" of the {part} part")
+    def _doubt_digits(self) -> None:
         varying = np.abs(self.mean) * FEW_DIGITS > self.scale
         if self.standardize and varying.any():
             channel = int(np.argmax(varying))
@@ -154,20 +164,22 @@ class ArrayTask(Task):
             )
 
     def _refuse_missing(self, own: Sequences, where: str) -> None:
+        """Sequences are counted from 1, as the caller gave them."""
         for number, one in enumerate(own.x if self.missing == "refuse" else ()):
             if np.isnan(one).any():
                 step, channel = np.argwhere(np.isnan(one))[0]
                 raise UserError(
-                    f"sequence {own.names[number] if own.names else number + 1}{where} has a NaN, a missing value, at "
-                    f'step {step + 1}, channel {channel + 1}: choose missing="carry" to carry the last value on, or '
-                    '"mask" to add a mask channel, too'
+                    f"{own.named(number)}{where} has a NaN, a missing value, at step {step + 1}, channel {channel + 1}"
+                    ': choose missing="carry" to carry the last value on, or "mask" to add a mask channel, too'
                 )
+        y: Any = own.y
+        for number, targets in enumerate(() if own.per_step and self.window else y):  # windows without any are left out
+            if not any_known(np.asarray(targets)):
+                raise UserError(f"{own.named(number)}{where} has no target: leave it out")
 
     def _tensors(self, own: Sequences) -> Batch:
         """The whole part, with sequences along the first axis: x (N, T, D), y (N, ...), times (N, T), lengths (N,)."""
-        x = torch.zeros(len(own), self.steps, self.inputs)
-        for row, one in zip(x, own.x, strict=True):
-            row[: len(one)] = torch.from_numpy(one)
+        x = padded(own.x, self.steps)
         lengths = None if self.equally_long else torch.tensor([len(one) for one in own.x])
         times = padded_times(own.times or [], self.steps) if self.own_times else None
         found = Batch(x, self._targets(own), times, lengths)
@@ -182,29 +194,21 @@ class ArrayTask(Task):
                 return torch.from_numpy(np.asarray(y, np.float32))
             return torch.tensor([numbers[str(one)] for one in y])
         if self.has_classes:
-            padded = torch.full((len(own), self.steps), NOT_KNOWN)
-            for row, one in zip(padded, y, strict=True):
-                row[: len(one)] = torch.tensor([numbers.get(str(label), NOT_KNOWN) for label in one])
-            return padded
-        padded = torch.full((len(own), self.steps, y[0].shape[1]), torch.nan)
-        for row, one in zip(padded, y, strict=True):
-            row[: len(one)] = torch.from_numpy(np.asarray(one, np.float32))
-        return padded
+            each = [np.array([numbers.get(str(label), NOT_KNOWN) for label in one]) for one in y]
+            return padded(each, self.steps, NOT_KNOWN)
+        return padded(y, self.steps, torch.nan)
 
     def _count_outputs(self, train: Sequences) -> None:
         """How many outputs there are, and in which unit values are compared."""
-        y = self._parts["train"].y
-        for part, own in self._parts.items():
-            bare = ~self._known(own.y).view(len(own.y), -1).any(1)
-            if bool(bare.any()):
-                raise UserError(f"sequence {int(bare.nonzero()[0])} of the {part} part has no target: leave it out")
         if self.has_classes:
             self.outputs = len(self.classes or ())
             if self.outputs < 2:
                 raise UserError(f"{self.name} has only one class, {(self.classes or ('?',))[0]!r:.50}")
             return
-        self.outputs = y.shape[-1]
-        mean, scale = _moments(y.double().reshape(-1, self.outputs).cpu().numpy(), self.standardize)
+        y: Any = train.y
+        rows = np.concatenate(y) if isinstance(y, list) else y  # float64: large values lose digits in float32
+        self.outputs = rows.shape[-1]
+        mean, scale = _moments(rows, self.standardize)
         self.target_mean = torch.tensor(mean, dtype=torch.float32, device=self.device)
         self.target_scale = torch.tensor(scale, dtype=torch.float32, device=self.device)
 
@@ -294,9 +298,8 @@ class ArrayTask(Task):
         return outputs
 
     def reading(self) -> dict[str, Any]:
-        columns = {"id": self.columns.get("id"), "time": self.columns.get("time"), "inputs": self.channels}
         return {
-            "columns": {name: value for name, value in columns.items() if value is not None},
+            "columns": self.columns | ({"inputs": self.channels} if self.channels else {}),
             "timed": self.mean_step is not None,
             "time_unit": self.time_unit,
             "from_start": self.from_start,

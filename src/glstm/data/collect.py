@@ -1,12 +1,12 @@
 """Arrays in any usual form, as `Sequences`."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from glstm.data.labels import are_labels, in_order, labels_of
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
 
@@ -19,27 +19,28 @@ def as_sequences(
     *,
     classes: Sequence[str] | None = None,
     per_step: bool | None = None,
+    values: bool = False,
 ) -> Sequences:
     """x, y, times and lengths as `ArrayTask` takes them."""
+    if values and classes is not None:
+        raise UserError("values says that y holds numbers to predict, and classes that it holds labels: give one")
     if isinstance(x, Sequences):
-        if not (y is None and times is None and lengths is None):
-            raise UserError("Sequences hold their own targets and times: leave out y, times and lengths")
+        given = {"y": y, "times": times, "lengths": lengths, "classes": classes, "per_step": per_step}
+        if said := [name for name, value in given.items() if value is not None] + ["values"] * values:
+            raise UserError(f"Sequences hold their own targets, times and classes: leave out {said[0]}")
         return x.checked()
     each = _inputs(x, lengths)
     found = Sequences(each, times=_times(times, each), time_unit="seconds" if _are_dates(times) else None)
     if y is None:
         return found.checked()
-    padded = whole_steps(x)
-    y, own_classes = _targets(y, each, per_step, padded)
-    if own_classes is not None and classes is not None:
-        named = tuple(map(str, classes))
-        if own_classes and re.fullmatch("[0-9]+", own_classes[0]) and not set(own_classes) <= set(named):
-            y, own_classes = _numbered(y, named), named  # labels are places in the list of names
-        if unknown := sorted(set(own_classes) - set(named)):
-            raise UserError(f"the label {unknown[0]!r:.50} is not among the classes {', '.join(named)}")
-        own_classes = named
-    elif classes is not None:
-        raise UserError("classes are given, but y holds numbers with a fraction: give labels, or leave classes out")
+    names = None if classes is None else tuple(map(str, classes))
+    y, found_classes = _targets(y, each, per_step, whole_steps(x), names, values)
+    if names is not None:
+        if found_classes is None:
+            raise UserError("classes are given, but y holds numbers with a fraction: give labels, or leave classes out")
+        if unknown := sorted(set(found_classes) - set(names)):
+            raise UserError(f"the label {unknown[0]!r:.50} is not among the classes {', '.join(names)}")
+    own_classes = found_classes if names is None else names
     return Sequences(each, y, found.times, own_classes, time_unit=found.time_unit).checked()
 
 
@@ -47,7 +48,7 @@ def _inputs(x: Any, lengths: Any) -> list[np.ndarray]:
     if isinstance(x, list | tuple) and any(np.ndim(one) > 0 for one in x) and _unequal(x):
         if lengths is not None:
             raise UserError("lengths are for padded arrays; x is a list of sequences, which have their own")
-        return [_steps(one, f"sequence {number} of x") for number, one in enumerate(x)]
+        return [_steps(one, f"sequence {number} of x") for number, one in enumerate(x, 1)]
     whole = _numbers(x, "x")
     if whole.ndim not in (2, 3):
         raise UserError(f"x must be (N, T, D), (N, T), or a list of N arrays (T_n, D), but has the shape {whole.shape}")
@@ -90,7 +91,7 @@ def _times(times: Any, each: list[np.ndarray]) -> list[np.ndarray] | None:
     if isinstance(times, list | tuple) and times and np.ndim(times[0]) == 1:
         if len(times) != len(each):
             raise UserError(f"times are given for {len(times)} sequences, and there are {len(each)}")
-        own = [_moments(one, f"times of sequence {number}") for number, one in enumerate(times)]
+        own = [_moments(one, f"times of sequence {number}") for number, one in enumerate(times, 1)]
     else:
         whole = _moments(times, "times")
         if whole.ndim == 1:
@@ -99,7 +100,7 @@ def _times(times: Any, each: list[np.ndarray]) -> list[np.ndarray] | None:
             own = list(whole)
         else:
             raise UserError(f"times must be (T,) for all, or one row a sequence, but have the shape {whole.shape}")
-    for number, (one, count) in enumerate(zip(own, steps, strict=True)):
+    for number, (one, count) in enumerate(zip(own, steps, strict=True), 1):
         if one.ndim != 1 or len(one) < count:
             raise UserError(f"sequence {number} has {count} steps, and {one.size} times")
     return [np.ascontiguousarray(one[:count]) for one, count in zip(own, steps, strict=True)]
@@ -129,7 +130,12 @@ def whole_steps(x: Any) -> int | None:
 
 
 def _targets(
-    y: Any, each: list[np.ndarray], per_step: bool | None, padded: int | None
+    y: Any,
+    each: list[np.ndarray],
+    per_step: bool | None,
+    padded: int | None,
+    names: tuple[str, ...] | None,
+    values: bool,
 ) -> tuple[Any, tuple[str, ...] | None]:
     """y as `Sequences` hold it, and the classes, if it has any. `padded` is the number of steps in the array of x."""
     if not hasattr(y, "__len__"):
@@ -149,62 +155,30 @@ def _targets(
         if per_step is None:
             per_step = own.ndim == 3 or (own.ndim == 2 and own.shape[1] == (padded or max(lengths)) > 1)
     if per_step:
-        return _of_steps(own, lengths)
+        return _of_steps(own, lengths, names, values)
     if own.ndim > 2 or (own.ndim == 2 and own.dtype.kind in "OSU"):
         raise UserError(f"y must be (N,), (N, K), or have a target for each step, but has the shape {own.shape}")
-    if _are_labels(own) and own.ndim == 1:
-        labels = np.array([_label(one, minus_one=False) for one in own], dtype=np.str_)
+    if own.ndim == 1 and not values and are_labels(own):
+        (labels,) = labels_of([own], names, per_step=False)
         if "" in labels:
-            raise UserError(f"sequence {int(np.argmax(labels == ''))} has no label: leave it out")
-        return labels, _classes(labels)
-    values = _numbers(own, "y")
-    return (values if values.ndim == 2 else values[:, None]), None
+            raise UserError(f"sequence {int(np.argmax(labels == '')) + 1} has no label: leave it out")
+        return labels, in_order([labels])
+    numbers = _numbers(own, "y")
+    return (numbers if numbers.ndim == 2 else numbers[:, None]), None
 
 
-def _of_steps(own: Any, lengths: list[int]) -> tuple[Any, tuple[str, ...] | None]:
+def _of_steps(
+    own: Any, lengths: list[int], names: tuple[str, ...] | None, values: bool
+) -> tuple[Any, tuple[str, ...] | None]:
     rows = [one[:length] for one, length in zip(own, lengths, strict=True)]
-    for number, (one, length) in enumerate(zip(rows, lengths, strict=True)):
+    for number, (one, length) in enumerate(zip(rows, lengths, strict=True), 1):
         if len(one) != length:
             raise UserError(f"sequence {number} has {length} steps, and {len(one)} targets")
-    if all(_are_labels(one) and one.ndim == 1 for one in rows):
-        minus_one = not any((one.dtype.kind in "iu" and (one < -1).any()) for one in rows)
-        labels = [np.array([_label(value, minus_one) for value in one], dtype=np.str_) for one in rows]
-        return labels, _classes(np.concatenate(labels))
-    values = [_numbers(one, f"targets of sequence {number}") for number, one in enumerate(rows)]
-    return [one if one.ndim == 2 else one[:, None] for one in values], None
-
-
-def _are_labels(y: np.ndarray) -> bool:
-    """Text, bools and whole numbers are classes. An object array is, unless it holds numbers with a fraction."""
-    if y.dtype.kind == "O":
-        return not all(one is None or isinstance(one, float) for one in y.flatten().tolist())
-    return y.dtype.kind in "USbiu"
-
-
-def _label(value: Any, minus_one: bool) -> str:
-    """As text; "" if it is missing, for which -1 stands only where the other labels are 0, 1 and so on."""
-    missing = value is None or (isinstance(value, float) and value != value)
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return "" if missing or (minus_one and whole and value == -1) else str(value)
-
-
-def _classes(labels: np.ndarray) -> tuple[str, ...]:
-    """In the order of numbers if they are numbers, else of the alphabet."""
-    names = set(labels.tolist()) - {""}
-    if all(re.fullmatch("-?[0-9]+", name) for name in names):
-        return tuple(sorted(names, key=int))
-    return tuple(sorted(names))
-
-
-def _numbered(y: Any, names: tuple[str, ...]) -> Any:
-    """Labels that are numbers, as the names at these places."""
-
-    def named(labels: np.ndarray) -> np.ndarray:
-        if any(label and not 0 <= int(label) < len(names) for label in labels.tolist()):
-            raise UserError(f"labels that are whole numbers count the {len(names)} classes from 0: one is outside")
-        return np.array([names[int(label)] if label else "" for label in labels.tolist()], dtype=np.str_)
-
-    return [named(one) for one in y] if isinstance(y, list) else named(y)
+    if not values and all(are_labels(one) and one.ndim == 1 for one in rows):
+        labels = labels_of(rows, names, per_step=True)
+        return labels, in_order(labels)
+    numbers = [_numbers(one, f"targets of sequence {number}") for number, one in enumerate(rows, 1)]
+    return [one if one.ndim == 2 else one[:, None] for one in numbers], None
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from glstm.data.arrays import ArrayTask
+from glstm.data.labels import doubt_classes
 from glstm.data.reading import options_for, read
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
@@ -20,6 +21,7 @@ def file_task(
     time: str | None = None,
     target: str | tuple[str, ...] | None = None,
     inputs: tuple[str, ...] | None = None,
+    values: bool = False,
     missing: str = "refuse",
     standardize: bool = True,
     window: int | None = None,
@@ -30,12 +32,15 @@ def file_task(
 ) -> ArrayTask:
     """`test` and `validation` are files, or shares of the sequences in `path`, 0.2 each if the file has no such part.
 
-    `id`, `time`, `target` and `inputs` are names of columns, for tables. The other options are `ArrayTask`'s.
+    `id`, `time`, `target` and `inputs` are names of columns, for tables. `values`: the targets are numbers to predict,
+    not classes, though they are whole. The other options are `ArrayTask`'s.
     """
-    columns = {"id": id, "time": time, "target": target, "inputs": inputs}
+    columns: dict[str, Any] = {"id": id, "time": time, "target": target, "inputs": inputs}
+    columns["classes"] = False if values else None
     columns = {column: value for column, value in columns.items() if value is not None}
     parts = read(path, **columns)
     whole = parts.get("train") or parts["all"]
+    doubt_classes(whole.y, whole.classes, "add --values (values=True)")
     others: dict[str, Any] = {}
     for part, asked in (("validation", validation), ("test", test)):
         if isinstance(asked, str | Path):
@@ -46,13 +51,14 @@ def file_task(
             others[part] = 0.2 if asked is None else asked
     name = Path(path).stem.removesuffix("_TRAIN") if name is None else name
     task = ArrayTask(
-        whole, **others, columns={name: value for name, value in (("id", id), ("time", time)) if value is not None},
+        whole, **others, columns={column: columns[column] for column in ("id", "time", "classes") if column in columns},
         missing=missing, standardize=standardize, window=window, from_start=from_start, seed=seed,
         name=name, device=device,
     )  # fmt: skip
     given: dict[str, Any] = {
-        "path": _absolute(path), "test": _absolute(test), "validation": _absolute(validation), **columns,
-        "missing": missing, "standardize": standardize, "window": window, "from_start": from_start, "seed": seed,
+        "path": _absolute(path), "test": _absolute(test), "validation": _absolute(validation), "id": id, "time": time,
+        "target": target, "inputs": inputs, "values": values or None, "missing": missing, "standardize": standardize,
+        "window": window, "from_start": from_start, "seed": seed,
     }  # fmt: skip
     task.source = {option: value for option, value in given.items() if value is not None}
     return task

@@ -23,6 +23,7 @@ class PixelTask(Task):
     outputs = 10  # classes
     in_order = True  # pixels as they lie in the image
     metric, as_percent = "error", True
+    holds_out = "a smaller train_size"
 
     def __init__(
         self,

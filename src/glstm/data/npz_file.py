@@ -1,52 +1,60 @@
 """Sequences from NumPy's .npz files: one array x, y, times, lengths; or one of each for every part, as in x_train."""
 
 import io
-import re
 import warnings
 import zipfile
-from collections.abc import Collection
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glstm.data.labels import are_labels, in_order, labels_of
 from glstm.data.parsing import existing_file, quoted, refuse_bombs
-from glstm.data.sequences import Floats, Sequences
+from glstm.data.sequences import PARTS, Floats, Sequences
 from glstm.errors import DataError
 
-PARTS = ("train", "validation", "test")
 OF_A_PART = ("x", "y", "times", "lengths")
 OF_ALL = ("classes", "channels", "targets")
 
 Array = NDArray[Any]
 
 
-def read_npz(path: Path | str, *, per_step: bool | None = None) -> dict[str, Sequences]:
+def read_npz(path: Path | str, *, per_step: bool | None = None, classes: bool | None = None) -> dict[str, Sequences]:
     """The parts of an .npz file: "all", or those of "train", "validation" and "test" that it has.
 
     - x: (N, T, D) numbers, or (N, T) for one input; NaN is a missing one.
     - y: text, truth values and whole numbers are classes; floats are values, even if they are whole.
       (N,) is one for each sequence, (N, K) K values for each, (N, T) or (N, T, K) those of each step. For (N, T), see
-      `per_step`. An empty text is a missing label of a step.
+      `per_step`. An empty text is a missing label of a step, and so is -1.
     - times: (T,) or (N, T); dates become seconds since 1970-01-01 UTC. Without a part's name, (T,) is for all parts.
     - lengths: (N,) how many steps of each sequence count; the rest is padding and is cut.
     - classes: names of the classes, in order. If they are whole numbers, y names them; else a whole y counts from 0.
     - channels, targets: names of the inputs and of the K target values.
 
     `per_step` says whether y has a target for each step. By default a second dimension of y as long as x's, and longer
-    than 1, says so.
+    than 1, says so. `classes=False`: whole numbers are values.
     """
     path = existing_file(path)
     try:
         arrays = load(path)
         raw = {name: group(arrays, name) for name in parts(arrays)}
         shared = {name: names(arrays, name) for name in OF_ALL}
-        classes = all_classes(raw, shared["classes"])
-        made = {
-            name: part(arrays_of, name, shared, classes, per_step, arrays.get("times"))
-            for name, arrays_of in raw.items()
-        }
+        if classes is False:
+            as_values(raw, shared["classes"])
+        check_kinds(raw, shared["classes"])
+        made: dict[str, Sequences] = {}
+        for name, arrays_of in raw.items():
+            with naming(name):
+                made[name] = part(arrays_of, shared, per_step, arrays.get("times"))
+        names_of_classes = shared["classes"] or all_classes(made.values())
+        value_names = None if names_of_classes is not None else shared["targets"]
+        for name, own in made.items():
+            with naming(name):
+                made[name] = replace(own, classes=names_of_classes, targets=value_names).checked()
         agree(made)
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from None
@@ -149,49 +157,62 @@ def described(values: Array) -> str:
 def are_classes(y: Array) -> bool:
     if y.dtype.kind not in "Ubiuf":
         raise DataError(f"y must be numbers or text, not {described(y)}")
-    return y.dtype.kind != "f"
+    return are_labels(y)
 
 
-def all_classes(raw: dict[str, dict[str, Array]], given: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The same classes for all parts: those given, or all that come up, in order."""
+def as_values(raw: dict[str, dict[str, Array]], given: tuple[str, ...] | None) -> None:
+    """Makes whole numbers floats, which are values."""
+    if given is not None:
+        raise DataError("classes are named, so the targets are not values: leave out the one or the other")
+    for arrays in raw.values():
+        if "y" in arrays:
+            if arrays["y"].dtype.kind not in "biuf":
+                raise DataError(f"y must hold numbers to be values, not {described(arrays['y'])}")
+            arrays["y"] = floats(arrays["y"])
+
+
+def check_kinds(raw: dict[str, dict[str, Array]], given: tuple[str, ...] | None) -> None:
+    """Targets of all parts must be of one kind."""
     targets = [arrays["y"] for arrays in raw.values() if "y" in arrays]
     if len({are_classes(y) for y in targets}) > 1:
         raise DataError("y holds classes in one part and values in another")
-    if not targets or not are_classes(targets[0]):
-        if given is not None and targets:
-            raise DataError("classes are named, but y holds floats, which are values; store y as whole numbers or text")
-        return given
+    if given is not None and targets and not are_classes(targets[0]):
+        raise DataError("classes are named, but y holds floats, which are values; store y as whole numbers or text")
     if len({y.dtype.kind.replace("u", "i") for y in targets}) > 1:
         raise DataError("y names classes in different ways in different parts")
-    if given is not None:
-        return given
-    found = {value for y in targets for value in np.unique(y).tolist()}
-    return tuple(label(value) for value in sorted(found) if value != "")
 
 
-def label(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def all_classes(made: Iterable[Sequences]) -> tuple[str, ...] | None:
+    """The same classes for all parts: all that come up."""
+    labels: list[Any] = []
+    for own in made:
+        if own.y is not None:
+            labels += own.y if isinstance(own.y, list) else [own.y]
+    return in_order(labels) if labels and labels[0].dtype.kind == "U" else None
 
 
 def part(
     arrays: dict[str, Array],
-    name: str,
     shared: dict[str, tuple[str, ...] | None],
-    classes: tuple[str, ...] | None,
     per_step: bool | None,
     times_of_all: Array | None,
 ) -> Sequences:
-    """One part as sequences; `name` is for sentences."""
+    """One part as sequences, which do not know all classes yet."""
+    x = inputs(arrays["x"])
+    lengths = cut_lengths(arrays.get("lengths"), len(x), x.shape[1])
+    times, unit = cut_times(arrays.get("times", times_of_all), lengths, x.shape[1])
+    y = targets(arrays.get("y"), lengths, x.shape[1], shared["classes"], per_step)
+    cut = [sequence[:length] for sequence, length in zip(x, lengths)]
+    return Sequences(cut, y, times, channels=shared["channels"], time_unit=unit)
+
+
+@contextmanager
+def naming(part: str) -> Iterator[None]:
+    """What is wrong is said of this part."""
     try:
-        x = inputs(arrays["x"])
-        lengths = cut_lengths(arrays.get("lengths"), len(x), x.shape[1])
-        times, unit = cut_times(arrays.get("times", times_of_all), lengths, x.shape[1])
-        y = targets(arrays.get("y"), lengths, x.shape[1], shared["classes"], per_step)
-        cut = [sequence[:length] for sequence, length in zip(x, lengths)]
-        value_names = None if classes is not None else shared["targets"]
-        return Sequences(cut, y, times, classes, shared["channels"], value_names, time_unit=unit).checked()
+        yield
     except DataError as error:
-        raise DataError(str(error) if name == "all" else f"part {name}: {error}") from None
+        raise DataError(str(error) if part == "all" else f"part {part}: {error}") from None
 
 
 def inputs(x: Array) -> Floats:
@@ -235,7 +256,7 @@ def cut_times(times: Array | None, lengths: list[int], steps: int) -> tuple[list
     return [row[:length].copy() for row, length in zip(rows, lengths)], unit
 
 
-def targets(y: Array | None, lengths: list[int], steps: int, given: Collection[str] | None, per_step: bool | None):
+def targets(y: Array | None, lengths: list[int], steps: int, given: Sequence[str] | None, per_step: bool | None):
     if y is None:
         return None
     if not y.ndim or len(y) != len(lengths):
@@ -251,30 +272,19 @@ def targets(y: Array | None, lengths: list[int], steps: int, given: Collection[s
         y = y[..., None]
     if y.ndim != own + 1 or not y.shape[-1]:
         raise DataError(f"y has the shape {y.shape}; (N,), (N, K), (N, T) or (N, T, K) are possible")
+    rows = [row[:length] for row, length in zip(y, lengths)] if per_step else [y]
     if are_classes(y):
         if y.shape[-1] > 1:
             raise DataError(
-                f"y has {y.shape[-1]} whole numbers or texts where one class belongs; store values as floats"
+                f"y has {y.shape[-1]} whole numbers or texts where one class belongs; if they are values, add --values "
+                "(classes=False), or store them as floats"
             )
-        y = labels(y[..., 0], given)
-        if not per_step and (y == "").any():
-            raise DataError(f"the label of sequence {np.flatnonzero(y == '')[0] + 1} is empty")
+        rows = labels_of([row[:, 0] for row in rows], given, bool(per_step))
+        if not per_step and (rows[0] == "").any():
+            raise DataError(f"the label of sequence {np.flatnonzero(rows[0] == '')[0] + 1} is empty")
     else:
-        y = floats(y)
-    return [row[:length] for row, length in zip(y, lengths)] if per_step else y
-
-
-def labels(y: Array, given: Collection[str] | None) -> NDArray[np.str_]:
-    """Names of classes. Whole numbers count into the names given, unless these are whole numbers themselves."""
-    if y.dtype.kind == "U":
-        return y.astype(np.str_)
-    if y.dtype.kind == "b":
-        return np.where(y, "true", "false")
-    if given is None or all(re.fullmatch("-?[0-9]+", name) for name in given):
-        return y.astype(np.str_)
-    if ((y < 0) | (y >= len(given))).any():
-        raise DataError(f"y must count from 0 to {len(given) - 1}, as classes has {len(given)} names")
-    return np.array(list(given))[y]
+        rows = [floats(row) for row in rows]
+    return rows if per_step else rows[0]
 
 
 def agree(made: dict[str, Sequences]) -> None:

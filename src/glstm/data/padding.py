@@ -15,21 +15,27 @@ def batches_of(sequences: Sequences, size: int, device: torch.device) -> Iterato
     for first in range(0, len(sequences), size):
         x = sequences.x[first : first + size]
         lengths = [len(one) for one in x]
-        padded = torch.zeros(max(lengths), len(x), x[0].shape[1])
-        for place, one in enumerate(x):
-            padded[: len(one), place] = torch.from_numpy(one)
+        steps_first = padded(x, max(lengths)).transpose(0, 1).contiguous()
         times = None
         if sequences.times is not None:
             times = padded_times(sequences.times[first : first + size], max(lengths)).T.to(device)
         ends = None if len(set(lengths)) == 1 else torch.tensor(lengths, device=device)
-        yield Batch(padded.to(device), torch.empty(0), times, ends)
+        yield Batch(steps_first.to(device), torch.empty(0), times, ends)
+
+
+def padded(each: list[np.ndarray], steps: int, fill: float = 0.0) -> Tensor:
+    """(N, T, ...): after a sequence's end comes `fill`, whose type is the type of all."""
+    whole = torch.full((len(each), steps, *each[0].shape[1:]), fill)
+    for row, own in zip(whole, each, strict=True):
+        row[: len(own)] = torch.from_numpy(own)
+    return whole
 
 
 def padded_times(each: list[np.ndarray], steps: int) -> Tensor:
     """(N, T): after a sequence's end, its time goes on by equal steps, so that every row increases."""
-    padded = torch.empty(len(each), steps, dtype=torch.float64)
-    for row, own in zip(padded, each, strict=True):
+    times = torch.empty(len(each), steps, dtype=torch.float64)
+    for row, own in zip(times, each, strict=True):
         row[: len(own)] = torch.from_numpy(own)
         gap = (own[-1] - own[0]) / max(1, len(own) - 1) or 1.0
         row[len(own) :] = own[-1] + gap * torch.arange(1, steps - len(own) + 1, dtype=torch.float64)
-    return padded
+    return times

@@ -11,6 +11,7 @@ from glstm.data.parsing import counted
 from glstm.errors import DataError
 
 Floats = NDArray[np.float64]
+PARTS = ("train", "validation", "test")
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -72,12 +73,12 @@ class Sequences:
         inputs = self.x[0].shape[-1]
         for number, x in enumerate(self.x):
             if x.ndim != 2 or x.dtype != np.float64:
-                raise DataError(f"{self._named(number)} is {x.dtype} of shape {x.shape}, not float64 (steps, inputs)")
+                raise DataError(f"{self.named(number)} is {x.dtype} of shape {x.shape}, not float64 (steps, inputs)")
             if not len(x):
-                raise DataError(f"{self._named(number)} has no steps")
+                raise DataError(f"{self.named(number)} has no steps")
             if x.shape[1] != inputs or not inputs:
                 raise DataError(
-                    f"{self._named(number)} has {counted(x.shape[1], 'input')} where {max(inputs, 1)} belong"
+                    f"{self.named(number)} has {counted(x.shape[1], 'input')} where {max(inputs, 1)} belong"
                 )
             self._refuse_infinite(number, x, "input")
         self._check_names("channels", self.channels, inputs, "input")
@@ -88,7 +89,8 @@ class Sequences:
             self._check_targets()
         return self
 
-    def _named(self, number: int) -> str:
+    def named(self, number: int) -> str:
+        """What a sentence calls the sequence with this number, which counts from 0: it counts from 1."""
         return f"sequence {number + 1}" + (f" ({self.names[number]!r})" if self.names else "")
 
     def _refuse_infinite(self, number: int, values: Floats, what: str) -> None:
@@ -96,7 +98,7 @@ class Sequences:
         if (steps := np.argwhere(np.abs(values) > LARGEST)).size:
             step = int(steps[0][0])
             how = "infinite" if np.isinf(values[step]).any() else "too large for float32"
-            raise DataError(f"{self._named(number)}: its {what} at step {step + 1} is {how}")
+            raise DataError(f"{self.named(number)}: its {what} at step {step + 1} is {how}")
 
     def _check_names(self, field: str, given: tuple[str, ...] | None, count: int, what: str) -> None:
         if given is not None and len(given) != count:
@@ -107,13 +109,11 @@ class Sequences:
             raise DataError(f"times are given for {counted(len(times), 'sequence')} where there are {len(self)}")
         for number, (own, x) in enumerate(zip(times, self.x)):
             if own.shape != (len(x),):
-                raise DataError(f"{self._named(number)} has {counted(len(x), 'step')} and times of shape {own.shape}")
+                raise DataError(f"{self.named(number)} has {counted(len(x), 'step')} and times of shape {own.shape}")
             if (wrong := np.flatnonzero(~np.isfinite(own))).size:
-                raise DataError(f"{self._named(number)}: the time of step {wrong[0] + 1} is not a finite number")
+                raise DataError(f"{self.named(number)}: the time of step {wrong[0] + 1} is not a finite number")
             if (wrong := np.flatnonzero(np.diff(own) <= 0)).size:
-                raise DataError(
-                    f"{self._named(number)}: the time of step {wrong[0] + 2} is not after the one before it"
-                )
+                raise DataError(f"{self.named(number)}: the time of step {wrong[0] + 2} is not after the one before it")
 
     def _check_targets(self) -> None:
         y: Any = self.y
@@ -126,9 +126,7 @@ class Sequences:
         for number, each in enumerate(y):
             steps = len(self.x[number])
             if self.per_step and len(each) != steps:
-                raise DataError(
-                    f"{self._named(number)} has {counted(steps, 'step')} and {counted(len(each), 'target')}"
-                )
+                raise DataError(f"{self.named(number)} has {counted(steps, 'step')} and {counted(len(each), 'target')}")
             if values != labels:
                 self._refuse_infinite(number, each if self.per_step else each[None], "target")
         if values != labels:
@@ -142,3 +140,7 @@ class Sequences:
             used.discard("")
         if unknown := sorted(used - known):
             raise DataError(f"the label {unknown[0]!r} is not one of the classes")
+
+
+def any_known(targets: np.ndarray) -> bool:
+    return bool((targets != "").any() if targets.dtype.kind == "U" else (~np.isnan(targets)).any())

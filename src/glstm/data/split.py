@@ -1,4 +1,4 @@
-"""Training, validation and test parts: as given, or drawn by a seed, or, of windows of a long series, in time order."""
+"""Training, validation and test parts: as given, drawn by a seed, or, of windows of a long series, in time order."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from glstm.data.collect import as_sequences
-from glstm.data.sequences import Sequences
+from glstm.data.labels import WHOLE
+from glstm.data.sequences import PARTS, Sequences, any_known
 from glstm.errors import UserError
 
 MAKES_A_PART = "a share of the sequences from 0 to 1, a pair (x, y), a dictionary with x, y, times and lengths, or None"
@@ -19,7 +20,7 @@ def split(
     parts: dict[str, Sequences] = {}
     shares: dict[str, float] = {}
     for name, asked in (("validation", validation), ("test", test)):
-        if asked is None or (isinstance(asked, int | float) and not isinstance(asked, bool)):
+        if is_share(asked):
             share = float(asked or 0)
             if not 0 <= share < 1:
                 raise UserError(f"{name} must be {MAKES_A_PART}, not {asked!r:.50}")
@@ -29,21 +30,36 @@ def split(
             parts[name] = replace(given, classes=whole.classes) if _fits(given, whole) else given
     if sum(shares.values()) >= 1:
         raise UserError(f"validation and test together leave nothing to train on: {sum(shares.values()):g} of all")
-    drawn = _in_time(whole, shares, window) if window else _drawn(whole, shares, seed)
+    if window is not None and (type(window) is not int or window < 1):
+        raise UserError(f"window must be a whole number of steps, at least 1, not {window!r:.50}")
+    # Windows of a sequence with one target are alike: in several parts they would make the errors there too small.
+    if window is not None and (whole.per_step or len(whole) == 1):
+        drawn = _in_time(whole, shares, window)
+    else:
+        drawn = _drawn(whole, shares, seed)
     found = {"train": whole, **parts} | drawn
-    return {name: found[name] for name in ("train", "validation", "test") if name in found}
+    return {name: found[name] for name in PARTS if name in found}
+
+
+def is_share(asked: Any) -> bool:
+    """Whether a part is asked for as a share of the sequences, not given."""
+    return asked is None or (isinstance(asked, int | float) and not isinstance(asked, bool))
 
 
 def as_part(asked: Any, name: str, options: dict[str, Any]) -> Sequences:
     """A part that the caller gave."""
     if isinstance(asked, Sequences):
-        return asked.checked()
-    if isinstance(asked, dict) and "x" in asked and set(asked) <= {"x", "y", "times", "lengths"}:
-        found = as_sequences(**asked, **options)
+        arrays, options = {"x": asked}, {}
+    elif isinstance(asked, dict) and "x" in asked and set(asked) <= {"x", "y", "times", "lengths"}:
+        arrays = asked
     elif isinstance(asked, tuple | list) and len(asked) == 2:
-        found = as_sequences(*asked, **options)
+        arrays = dict(zip(("x", "y"), asked, strict=True))
     else:
         raise UserError(f"{name} must be {MAKES_A_PART}, not {asked!r:.50}")
+    try:
+        found = as_sequences(**arrays, **options)
+    except UserError as error:
+        raise type(error)(f"the {name} part: {error}") from None
     if found.y is None:
         raise UserError(f"the {name} part has no targets: give its y")
     return found
@@ -59,7 +75,8 @@ def _drawn(whole: Sequences, shares: dict[str, float], seed: int) -> dict[str, S
         return {}
     if len(whole) < 2:
         raise UserError(
-            "one sequence cannot be split into parts: cut it into windows by window=, or give validation and test"
+            "one sequence cannot be split into parts: cut it into windows by window=, or give validation and test; if "
+            "it is a table of several, name the column that says which one a row is of by --id (id=)"
         )
     draws = np.random.default_rng(seed)
     groups = [np.arange(len(whole))]
@@ -76,9 +93,12 @@ def _drawn(whole: Sequences, shares: dict[str, float], seed: int) -> dict[str, S
     for name, numbers in found.items():
         if not len(numbers):
             share = f" with a share of {shares[name]:g}" if name in shares else ""
+            of_classes = f", and each of {len(whole.classes)} classes keeps one to train on" if whole.classes else ""
+            whole_numbers = whole.classes and all(map(WHOLE.fullmatch, whole.classes))
+            values = "; if the classes are values to predict, add --values (values=True)" if whole_numbers else ""
             raise UserError(
-                f"of {len(whole)} sequences none is left for the {name} part{share}, and each class keeps one to train "
-                "on: choose a larger share, or 0 for none"
+                f"of {len(whole)} sequences none is left for the {name} part{share}{of_classes}: choose a larger "
+                f"share, or 0 for none{values}"
             )
     return {name: whole.take(numbers) for name, numbers in found.items()}
 
@@ -98,8 +118,6 @@ def _shared_out(sizes: list[int], share: float) -> list[int]:
 
 def _in_time(whole: Sequences, shares: dict[str, float], window: int) -> dict[str, Sequences]:
     """Of every sequence the beginning for training, then validation, then test, each of whole windows."""
-    if type(window) is not int or window < 1:
-        raise UserError(f"window must be a whole number of steps, at least 1, not {window!r:.50}")
     names = ["train", *(name for name in shares if shares[name])]
     found: dict[str, list[tuple[int, slice]]] = {name: [] for name in names}
     for number, one in enumerate(whole.x):
@@ -126,15 +144,11 @@ def cut_windows(whole: Sequences, window: int) -> Sequences:
     ]
     if isinstance(whole.y, list):  # a window in which nothing is known teaches nothing
         targets: Any = whole.y
-        pieces = [(number, part) for number, part in pieces if _any_known(targets[number][part])]
+        pieces = [(number, part) for number, part in pieces if any_known(targets[number][part])]
     cut = _pieces(whole, pieces)
     names = whole.names or tuple(str(number + 1) for number in range(len(whole)))
     named = (f"{names[number]}, steps {part.start + 1} to {part.stop}" for number, part in pieces)
     return replace(cut, names=tuple(named))
-
-
-def _any_known(targets: np.ndarray) -> bool:
-    return bool((targets != "").any() if targets.dtype.kind == "U" else (~np.isnan(targets)).any())
 
 
 def _pieces(whole: Sequences, pieces: list[tuple[int, slice]]) -> Sequences:

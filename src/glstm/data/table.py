@@ -50,7 +50,7 @@ def read_table(
         if times is not None:
             group = np.repeat(np.arange(len(starts) + 1), np.diff([0, *starts, len(order)]))
             order = order[np.lexsort((times[order], group))]
-            table.refuse_same_times(time or "", times[order], order, group)
+            table.refuse_same_times(time or "", times[order], order, group, has_ids=id is not None)
         x = np.stack([table.numbers(name) for name in columns], axis=1)[order]
         own = table.targets(targets, classes, order, starts, per_step=id is None, names=names)
         return Sequences(
@@ -198,11 +198,17 @@ class Table:
                 ) from None
         return series.replace_strict(different, pl.Series(values), default=None, return_dtype=pl.Float64)
 
-    def refuse_same_times(self, name: str, times: Floats, order: NDArray[np.int64], group: NDArray[np.int64]) -> None:
+    def refuse_same_times(
+        self, name: str, times: Floats, order: NDArray[np.int64], group: NDArray[np.int64], *, has_ids: bool
+    ) -> None:
         same = np.flatnonzero((np.diff(times) == 0) & (np.diff(group) == 0))
         if same.size:
             first, second = sorted(self.rows[order[same[0] : same[0] + 2]])
-            raise DataError(f"rows {first} and {second} are of the same sequence and have the same {quoted(name)}")
+            no_ids = "; without --id (id=) all rows are one sequence: name the column that says which one a row is of"
+            raise DataError(
+                f"rows {first} and {second} are of the same sequence and have the same {quoted(name)}"
+                f"{'' if has_ids else no_ids}"
+            )
 
     def targets(
         self,

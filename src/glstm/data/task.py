@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from glstm.data.arrays import ArrayTask
 
 Stage = tuple[Tensor, ...]  # what an epoch's batches are cut from
-PARTS = ("train", "validation", "test")
 
 
 class Batch(NamedTuple):
@@ -72,6 +71,7 @@ class Task(ABC):
     times: Tensor | None = None  # (T,) if all sequences have the same times; None: 1, 2, ..., or each its own
     own_times: bool = False  # whether each sequence has its own times
     equally_long: bool = True
+    holds_out: str = "a validation part"  # what the user would need for sequences that no network was trained on
     _staged: tuple[tuple[int, int], Stage] | None = None  # the last (seed, epoch) that `batch` was called with
 
     @staticmethod
@@ -174,7 +174,7 @@ class Task(ABC):
             return batches, "validation sequences"
         stage = self.stage(0, 0)
         batches = [self.cut(stage, own) for own in wanted]
-        return batches, "training sequences, which the network may have seen: a smaller train_size would hold some out"
+        return batches, f"training sequences, which the network may have seen: {self.holds_out} would hold some out"
 
     def reading(self) -> dict[str, Any]:
         """What must be known to read further sequences as these were read, for JSON."""

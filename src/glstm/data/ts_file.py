@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -221,8 +221,8 @@ def merged(case: Case) -> tuple[Floats, Floats | None]:
     return values, times
 
 
-def read_ts(path: Path | str) -> Sequences:
-    """The sequences of a .ts file.
+def read_ts(path: Path | str, *, classes: bool | None = None) -> Sequences:
+    """The sequences of a .ts file. `classes=False`: their classes are numbers, which are values.
 
     Dates become seconds since 1970-01-01 UTC. Without times, the dimensions of one sequence must be equally long: a
     shorter one is refused, because nothing says where its values belong. With times they may differ; a dimension is
@@ -242,7 +242,7 @@ def read_ts(path: Path | str) -> Sequences:
             if line.startswith("@"):
                 raise Fault(f"{quoted(line)} comes after @data; all tags belong before it")
             case = body.case(line)
-            if header.has_values:
+            if header.has_values or (classes is False and header.has_targets):
                 values.append(target_value(case.target))
             targets.append(case.target)
             sequence, times = merged(case)
@@ -255,13 +255,13 @@ def read_ts(path: Path | str) -> Sequences:
         raise DataError(f"{path.name} is no .ts file of sequences: it has no line @data")
     if not x:
         raise DataError(f"{path.name}, line {at}: no sequence follows @data")
-    y = None
-    if header.classes is not None:
-        y = np.array(targets)
-    elif header.has_values:
-        y = np.array(values)[:, None]
     unit = "seconds" if body.dates else None
-    return Sequences(x, y, all_times or None, header.classes, time_unit=unit).checked()
+    found = Sequences(x, None, all_times or None, time_unit=unit)
+    if values:
+        found = replace(found, y=np.array(values)[:, None])
+    elif header.classes is not None:
+        found = replace(found, y=np.array(targets), classes=header.classes)
+    return found.checked()
 
 
 def text_lines(path: Path) -> Iterator[tuple[int, str]]:

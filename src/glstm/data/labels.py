@@ -1,0 +1,93 @@
+"""Which targets are classes, and what each class is called: the same rules for arrays and for files."""
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glstm.errors import DataError
+
+WHOLE = re.compile("-?[0-9]{1,18}")
+MANY = 50  # classes; fewer whole numbers are never doubted
+
+Labels = NDArray[np.str_]
+
+
+def are_labels(y: np.ndarray) -> bool:
+    """Text, bools and whole numbers are classes. An object array is, unless it holds numbers with a fraction."""
+    if y.dtype.kind == "O":
+        return not all(one is None or isinstance(one, float) for one in y.flatten().tolist())
+    return y.dtype.kind in "USbiu"
+
+
+def labels_of(rows: Sequence[np.ndarray], names: Sequence[str] | None, per_step: bool) -> list[Labels]:
+    """The targets as names of classes, "" where one is missing.
+
+    Whole numbers count into the names given from 0, unless these are whole numbers themselves. -1 is a missing target
+    of a step, unless others are below it or a class has that name; of a sequence it is a class.
+    """
+    minus_one = per_step and "-1" not in (names or ()) and not any(map(_goes_below_minus_one, rows))
+    places = None if names is None or all(map(WHOLE.fullmatch, names)) else names
+    return [_labels(row, places, minus_one) for row in rows]
+
+
+def in_order(labels: Iterable[Labels]) -> tuple[str, ...]:
+    """All classes of these: in the order of numbers if they are numbers, else of the alphabet."""
+    names = {name for row in labels for name in np.unique(row).tolist()} - {""}
+    return tuple(sorted(names, key=int if all(map(WHOLE.fullmatch, names)) else str))
+
+
+def doubt_classes(y: Any, classes: Sequence[str] | None, advice: str) -> None:
+    """Warns once if the classes look like values: more than MANY different whole numbers that are more than half of all
+    targets, or that leave numbers out, which nobody does who numbers classes."""
+    if y is None or classes is None or len(classes) <= MANY or not all(map(WHOLE.fullmatch, classes)):
+        return
+    numbers = [int(name) for name in classes]
+    known = sum(int((row != "").sum()) for row in (y if isinstance(y, list) else [y]))
+    if 2 * len(numbers) > known or max(numbers) - min(numbers) >= len(numbers):
+        warnings.warn(
+            f"{len(numbers):,} different whole numbers were taken as classes: if they are values to predict, {advice}",
+            stacklevel=3,
+        )
+
+
+def _goes_below_minus_one(row: np.ndarray) -> bool:
+    if row.dtype.kind == "O":
+        return any(_is_whole(one) and one < -1 for one in row.tolist())
+    return row.dtype.kind == "i" and bool((row < -1).any())
+
+
+def _labels(row: np.ndarray, names: Sequence[str] | None, minus_one: bool) -> Labels:
+    if row.dtype.kind == "U":
+        return row.astype(np.str_)
+    if row.dtype.kind == "O":
+        return np.array([_label(one, names, minus_one) for one in row.tolist()], dtype=np.str_)
+    different, places = np.unique(row, return_inverse=True)
+    return np.array([_label(one, names, minus_one) for one in different.tolist()], dtype=np.str_)[places]
+
+
+def _label(value: Any, names: Sequence[str] | None, minus_one: bool) -> str:
+    if _is_whole(value):
+        return _whole_label(int(value), names, minus_one)
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
+
+
+def _whole_label(value: int, names: Sequence[str] | None, minus_one: bool) -> str:
+    if minus_one and value == -1:
+        return ""
+    if names is None:
+        return str(value)
+    if not 0 <= value < len(names):
+        raise DataError(f"y must count from 0 to {len(names) - 1}, as classes has {len(names)} names, not {value}")
+    return names[value]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
