@@ -120,7 +120,7 @@ def table() -> pl.DataFrame:
 
 def seeds() -> list[Seed]:
     steps = np.arange(24.0).reshape(2, 4, 3)
-    made = [Seed(".ts", text.encode()) for text in TS.values()]
+    made = [Seed(".ts", text.encode(), ({}, {"classes": False})) for text in TS.values()]
     made += [Seed(".csv", CSV.encode(), tuple(OPTIONS)), Seed(".tsv", CSV.replace(",", "\t").encode(), tuple(OPTIONS))]
     npz = [
         archive(x=steps, y=np.array(["a", "b"]), lengths=np.array([4, 2]), times=np.arange(4.0)),
@@ -128,7 +128,9 @@ def seeds() -> list[Seed]:
         archive(x_train=steps, x_test=steps[:1], y_train=np.array([0, 1]), y_test=np.array([1]),
                 classes=np.array(["no", "yes"]), times=np.arange(4).astype("datetime64[h]")),
     ]  # fmt: skip
-    made += [Seed(".npz", content, ({}, {"per_step": True}, {"per_step": False})) for content in npz]
+    made += [
+        Seed(".npz", content, ({}, {"per_step": True}, {"per_step": False}, {"classes": False})) for content in npz
+    ]
     for compression in ("uncompressed", "snappy"):
         file = io.BytesIO()
         table().write_parquet(file, compression=compression)
