@@ -64,7 +64,7 @@ def _in_folder(task: "Task", recipe: "Recipe", folder: Path | str, display: "Dis
 
 def _in_memory(task: "Task", recipe: "Recipe") -> Trained:
     from glstm.recipes import make_model
-    from glstm.training.best import best_of
+    from glstm.training.best import best_of, rule_for
     from glstm.training.evaluate import error_sums
     from glstm.training.in_memory import fit
 
@@ -72,7 +72,7 @@ def _in_memory(task: "Task", recipe: "Recipe") -> Trained:
     if fitted.diverged and not fitted.found:
         raise UserError("the loss became nan or infinite, training diverged; lower lr or gate_lr, or clip harder")
     history = fitted.history
-    best = best_of(history, recipe.budget) if fitted.found else history[-1]
+    best = best_of(history, rule_for(task, recipe)) if fitted.found else history[-1]
     test = [float(total) / task.test_size for total in error_sums(fitted.model, task)] if task.test_size else [None] * 2
     result = _result(
         best.epoch, len(history), validation_loss=best.validation_loss, validation_error=best.validation_error,

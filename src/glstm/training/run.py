@@ -28,6 +28,7 @@ from glstm.errors import UserError
 from glstm.layers import gated_layers
 from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, load_values, read_config, read_json
 from glstm.storage import write_atomically, write_json
+from glstm.training.best import chosen_by_loss
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
 from glstm.training.settings import Settings
@@ -205,6 +206,7 @@ def _about(task: Task, model: nn.Module) -> dict[str, Any]:
     return {
         "metric": task.metric,
         "as_percent": task.as_percent,
+        "chosen_by": "loss" if chosen_by_loss(task) else task.metric,
         "sequences": {"train": task.train_size, "validation": task.validation_size, "test": task.test_size},
         "parameters": sum(one.numel() for one in parameters),
         "begun_on": begun_on,
