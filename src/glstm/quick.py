@@ -32,11 +32,9 @@ def train(
     ends after the last epoch or when validation says so. With a folder, a run can be stopped and resumed, and on a
     terminal `display=display_for(rich.console.Console())` from `glstm.training.display` shows how it goes.
     """
-    from glstm.recipes import own_recipe
+    from glstm.recipes import own_recipe, with_its_patience
 
-    recipe = own_recipe(task.name, **values)
-    if not task.validation_size and "patience" not in values:
-        recipe = recipe.changed(patience=0)
+    recipe = with_its_patience(own_recipe(task.name, **values), task, asked="patience" in values)
     if folder is not None:
         return _in_folder(task, recipe, folder, display)
     if display is not None:

@@ -147,6 +147,7 @@ def test_a_function_that_returns_arrays(tmp_path):
         (["b.ts", "--test", "1.5"], "test must be a share"),
         (["b.ts", "--reads", "every"], "has a target for each sequence"),
         (["b.xyz"], "there is no task 'b.xyz'"),
+        (["b.ts", "--validation", "0", "--patience", "50"], "patience waits for a better validation error, and b has"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(tmp_path, arguments, sentence):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from glstm.data.arrays import ArrayTask
 from glstm.data.task import Task
+from glstm.errors import UserError
 from glstm.training.settings import Settings
 
 
@@ -74,6 +75,11 @@ def is_over(history: Sequence[Row], rule: Rule, patience: int) -> bool:
     if not patience or not history or history[-1].validation_error is None:
         return False
     return history[-1].epoch - best_of(history, rule).epoch >= patience
+
+
+def check_patience(task: Task, settings: Settings) -> None:
+    if settings.patience and not task.validation_size:
+        raise UserError(f"patience waits for a better validation error, and {task.name} has no validation part")
 
 
 def values_of(model: nn.Module) -> dict[str, Tensor]:

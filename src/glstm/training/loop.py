@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.pretrained import save_values
-from glstm.training.best import rule_for
+from glstm.training.best import check_patience, rule_for
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
@@ -81,8 +81,7 @@ class Trainer:
         both again. `where` says where it runs.
         """
         for run in self.runs:
-            if run.settings.patience and not self.task.validation_size:
-                raise UserError(f"patience waits for a better validation error, and {self.task.name} has no validation")
+            check_patience(self.task, run.settings)
         if self.fabric.is_global_zero:
             for run in self.runs:
                 run.folder.require_unused()
