@@ -328,8 +328,8 @@ def own_recipe(task: str = "arrays", **values: Any) -> Recipe:
 
 
 def with_its_patience(recipe: Recipe, task: Task, asked: bool) -> Recipe:
-    """Patience waits for validation. A task without that part trains for all epochs, unless patience was asked for: then
-    it is an error."""
+    """Patience waits for validation. A task without that part trains for all epochs; patience that was asked for is an
+    error then."""
     if not task.validation_size and not asked:
         return recipe.changed(patience=0)
     check_patience(task, recipe)

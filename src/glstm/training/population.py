@@ -92,6 +92,8 @@ class Population:
             for layer in gated_layers(own):  # now: a training step does not see the values of times
                 layer.meet(task.steps if task.times is None and not task.own_times else task.grid())
             _check_gates(own, setting)
+            for unit in (1.0, *(layer.unit for layer in gated_layers(own))):
+                setting.check_rate(task.span, unit)
         self._warn_of_rates()
         self.curricula = [
             TemporalCurriculum(model, setting.alpha, setting.rho) if setting.curriculum else None
