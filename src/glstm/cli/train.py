@@ -53,7 +53,8 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="The recipe to start from; without it, the paper's Table 1. Any option below changes a value of it. "
+            help="For a task of the paper, the recipe to start from; without it, that of the paper's tables. Files and "
+            "your own tasks have none. Any option below changes a value. "
             f"There are {', '.join(PRESETS)}.",
             show_default=False,
         ),
