@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
@@ -291,6 +292,7 @@ def test_a_polite_kill_stops_as_ctrl_c_does(tmp_path):
 
 
 def test_presets_are_said_to_be_for_the_papers_tasks():
-    preset = next(one for one in get_command(app).commands["train"].params if one.name == "preset")
+    verbs: Any = get_command(app)
+    preset = next(one for one in verbs.commands["train"].params if one.name == "preset")
     assert "For a task of the paper" in preset.help
     assert "Files and your own tasks have none" in preset.help

@@ -35,8 +35,8 @@ def report(
 
     [bold]glstm report runs/a runs/b[/] writes report.html: a table of the networks, with mean and standard deviation
     over seeds, their learning curves, their gates, and the settings that differ. [bold]glstm report results[/] writes
-    README.md with every table, and report.html with every figure, beside the results. An earlier report is replaced, any
-    other file of that name is not.
+    README.md with every table, and report.html with every figure, beside the results. An earlier report is
+    replaced, any other file of that name is not.
     """
     from glstm.report.runs import is_results, load_runs
 
