@@ -38,3 +38,11 @@ def test_a_display_needs_a_folder():
 
     with pytest.raises(UserError, match="give a folder"):
         glstm.train(TASK, display=Display())
+
+
+@pytest.mark.parametrize("folder", [None, "run"])
+def test_patience_that_was_asked_for_needs_validation(folder, tmp_path):
+    task = Task.from_arrays(X, X[:, 3, 0], validation=0)
+    with pytest.raises(UserError, match="patience waits for a better validation error, and arrays has no validation"):
+        glstm.train(task, folder and tmp_path / folder, units=4, epochs=2, patience=50)
+    assert not list(tmp_path.iterdir())

@@ -275,7 +275,9 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):
 class SequenceRegressor(RegressorMixin, _SequenceEstimator):
     """A recurrent network that gives one or more values for a sequence; parameters as `SequenceClassifier` has.
 
-    The error on the sequences that are held out is the mean absolute error."""
+    The error on the sequences that are held out is the mean absolute error. With several values the best epoch is that
+    with the lowest loss, the squared error in standard deviations: else the value with the largest unit would decide.
+    """
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -29,14 +29,13 @@ def train(
     """Train a network on the task, as `glstm train FILE` does; with a folder, keep everything about it there.
 
     `values` are those of a `glstm.recipes.Recipe`, such as cell, units, lr, epochs, budget, seed or reads. Training
-    ends after the last epoch or when validation says so. With a folder, a run can be stopped and resumed, and on a
-    terminal `display=display_for(rich.console.Console())` from `glstm.training.display` shows how it goes.
+    ends after the last epoch or when validation says so. With a folder, a run can be stopped and resumed, and all
+    commands can use it: data from arrays are kept there, too, up to 1 GiB. On a terminal
+    `display=display_for(rich.console.Console())` from `glstm.training.display` shows how it goes.
     """
-    from glstm.recipes import own_recipe
+    from glstm.recipes import own_recipe, with_its_patience
 
-    recipe = own_recipe(task.name, **values)
-    if not task.validation_size and "patience" not in values:
-        recipe = recipe.changed(patience=0)
+    recipe = with_its_patience(own_recipe(task.name, **values), task, asked="patience" in values)
     if folder is not None:
         return _in_folder(task, recipe, folder, display)
     if display is not None:
@@ -45,17 +44,19 @@ def train(
 
 
 def _in_folder(task: "Task", recipe: "Recipe", folder: Path | str, display: "Display | None") -> Trained:
+    from glstm.data import ArrayTask
     from glstm.recipes import make_model
     from glstm.training.loop import Trainer
 
-    source = getattr(task, "source", None)
-    if source is not None:  # then every command finds the task again
-        recipe = recipe.changed(task="file", data=source)
     trainer = Trainer(task, lambda: make_model(recipe, task), recipe, folder)
-    trainer.begin([recipe.names_as_dict()] if source is not None else ())
+    (run,) = trainer.runs
+    source = getattr(task, "source", None)
+    if source is None and type(task) is ArrayTask:  # a class of your own may do more than its data say
+        source = run.folder.keep_data(task)
+    # With a source every command finds the task again.
+    trainer.begin([recipe.changed(task="file", data=source).names_as_dict()] if source is not None else ())
     trainer.fit(display)
     trainer.finish()
-    (run,) = trainer.runs
     last = run.history[-1]
     result = run.result or _result(last.epoch, last.epoch, test_loss=last.test_loss, test_error=last.test_error)
     history = [asdict(row) for row in run.history]
@@ -64,7 +65,7 @@ def _in_folder(task: "Task", recipe: "Recipe", folder: Path | str, display: "Dis
 
 def _in_memory(task: "Task", recipe: "Recipe") -> Trained:
     from glstm.recipes import make_model
-    from glstm.training.best import best_of
+    from glstm.training.best import best_of, rule_for
     from glstm.training.evaluate import error_sums
     from glstm.training.in_memory import fit
 
@@ -72,7 +73,7 @@ def _in_memory(task: "Task", recipe: "Recipe") -> Trained:
     if fitted.diverged and not fitted.found:
         raise UserError("the loss became nan or infinite, training diverged; lower lr or gate_lr, or clip harder")
     history = fitted.history
-    best = best_of(history, recipe.budget) if fitted.found else history[-1]
+    best = best_of(history, rule_for(task, recipe)) if fitted.found else history[-1]
     test = [float(total) / task.test_size for total in error_sums(fitted.model, task)] if task.test_size else [None] * 2
     result = _result(
         best.epoch, len(history), validation_loss=best.validation_loss, validation_error=best.validation_error,

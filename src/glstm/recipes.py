@@ -24,6 +24,7 @@ from glstm.gated import GatedLSTM
 from glstm.gates import GATES, WIDE, Gate, Gaussian, Phased
 from glstm.layers import GLSTM, PLSTM
 from glstm.models import HEADS, READS, SequenceModel, width_of
+from glstm.training.best import check_patience
 from glstm.training.settings import Settings
 
 Options = dict[str, Any]
@@ -329,6 +330,15 @@ def own_recipe(task: str = "arrays", **values: Any) -> Recipe:
             hint = f"did you mean {near[0]}?" if near else "gate values go into gate={'mu': ..., 'sigma': ...}"
             raise UserError(f"there is no value {name!r:.50} to train with; {hint}")
     return Recipe(task, **OWN_DATA).changed(**values)
+
+
+def with_its_patience(recipe: Recipe, task: Task, asked: bool) -> Recipe:
+    """Patience waits for validation. A task without that part trains for all epochs; patience that was asked for is an
+    error then."""
+    if not task.validation_size and not asked:
+        return recipe.changed(patience=0)
+    check_patience(task, recipe)
+    return recipe
 
 
 def own_data(path: Path | str, **data: Any) -> Recipe:

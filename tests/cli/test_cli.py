@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.main import get_command
 
 from glstm import __version__
 from glstm.cells import CELLS
+from glstm.cli.main import app
 from glstm.gates import GATES
 from glstm.models import HEADS
 from glstm.ops import CANDIDATES
@@ -286,3 +289,10 @@ def test_a_polite_kill_stops_as_ctrl_c_does(tmp_path):
     process.send_signal(signal.SIGTERM)
     assert "go on with" in process.communicate(timeout=60)[0]
     assert process.returncode == 130
+
+
+def test_presets_are_said_to_be_for_the_papers_tasks():
+    verbs: Any = get_command(app)
+    preset = next(one for one in verbs.commands["train"].params if one.name == "preset")
+    assert "For a task of the paper" in preset.help
+    assert "Files and your own tasks have none" in preset.help

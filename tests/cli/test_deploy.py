@@ -1,5 +1,6 @@
 """From a trained run to what goes elsewhere, on the command line."""
 
+import shlex
 import shutil
 import subprocess
 
@@ -26,6 +27,20 @@ def test_deploy_says_what_it_brings(run):
     for word in ("units", "open", "operations, exact", "mse", "state, bytes", "torch.nn.LSTM", "ONNX Runtime's LSTM"):
         assert word in shown
     assert "deployed at 0.05" in shown
+
+
+def test_deploy_ends_with_the_command_that_exports_at_its_threshold(run, tmp_path):
+    last = glstm("deploy", run, "--max-error", 0, "--seconds", 0.02).stdout.splitlines()[-1]
+    name, *arguments = shlex.split(last.removeprefix("as C, at this threshold: "))
+    assert name == "glstm"
+    assert glstm("deploy", run, "--threshold", 0.05, "--seconds", 0.02).stdout.endswith(" --threshold 0.05\n")
+    glstm(*arguments, "--out", tmp_path / "chosen")
+    glstm("export", "c", run, "--out", tmp_path / "usual")
+    at = float(arguments[-1])
+    assert at != 0.01
+    glstm("export", "c", run, "--threshold", at, "--out", tmp_path / "given")
+    code = {name: (tmp_path / name / "network.c").read_text() for name in ("chosen", "usual", "given")}
+    assert code["chosen"] == code["given"] != code["usual"]
 
 
 def test_deploy_finds_a_threshold(run):

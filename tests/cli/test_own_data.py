@@ -121,6 +121,17 @@ def test_targets_of_steps_and_windows(tmp_path):
     run("deploy", "r", "--threshold", 0.01, "--seconds", 0.02, cwd=tmp_path)
 
 
+def test_evaluate_says_how_steps_count(tmp_path):
+    x = np.random.default_rng(0).normal(size=(30, 9, 1))
+    np.savez(tmp_path / "steps.npz", x=x, y=np.where(x[..., 0] > 0, "up", "down"))
+    run("train", "steps.npz", *SHORT, "--out", "r", cwd=tmp_path)
+    line = "The error is a mean over sequences of each one's mean over its steps; the confusion matrix counts steps."
+    assert line in run("evaluate", "r", cwd=tmp_path).splitlines()
+    np.savez(tmp_path / "one.npz", x=x, y=np.where(x[:, 3, 0] > 0, "up", "down"))
+    run("train", "one.npz", *SHORT, "--out", "one", cwd=tmp_path)
+    assert "mean over sequences" not in run("evaluate", "one", cwd=tmp_path)
+
+
 def test_npz_with_parts(tmp_path):
     draws = np.random.default_rng(0)
     parts = {f"x_{part}": draws.normal(size=(n, 9, 2)) for part, n in (("train", 20), ("validation", 6), ("test", 8))}
@@ -199,6 +210,7 @@ def test_a_dictionary_with_an_unknown_key_is_refused_in_a_sentence(tmp_path, mon
         (["b.ts", "--test", "1.5"], "test must be a share"),
         (["b.ts", "--reads", "every"], "has a target for each sequence"),
         (["b.xyz"], "there is no task 'b.xyz'"),
+        (["b.ts", "--validation", "0", "--patience", "50"], "patience waits for a better validation error, and b has"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(tmp_path, arguments, sentence):

@@ -275,3 +275,26 @@ def test_results_are_reported_alone_and_without_out(runs, tmp_path):
         assert isinstance(error, UserError)
         assert message in str(error)
     assert not (tmp_path / "x.html").exists()
+
+
+def test_only_a_report_is_replaced(runs, tmp_path):
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        assert glstm("report", runs / "l", "--out", page).exit_code == 0
+    page.write_text("<html>the only copy of my thesis</html>")
+    error = glstm("report", runs / "l", "--out", page).exception
+    assert isinstance(error, UserError)
+    assert str(error) == f"{page} is there, and glstm report did not write it: choose another --out, or move it away"
+    assert "thesis" in page.read_text()
+
+
+def test_results_replace_only_a_report(tmp_path):
+    shutil.copytree(Path(__file__).parents[2] / "results", tmp_path / "results")
+    assert glstm("report", tmp_path / "results").exit_code == 0
+    written = (tmp_path / "results" / "README.md").read_text()
+    (tmp_path / "results" / "report.html").write_text("mine")
+    (tmp_path / "results" / "README.md").write_text(written + "changed")
+    error = glstm("report", tmp_path / "results").exception
+    assert "report.html is there, and glstm report did not write it: move it away" in str(error)
+    assert (tmp_path / "results" / "report.html").read_text() == "mine"
+    assert (tmp_path / "results" / "README.md").read_text() == written + "changed"

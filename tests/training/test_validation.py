@@ -11,7 +11,10 @@ from glstm import GLSTM, PLSTM, SequenceModel
 from glstm.data import ArrayTask
 from glstm.errors import UserError
 from glstm.models import linear_head
+from glstm.report.run_page import how_chosen
+from glstm.report.runs import load_runs
 from glstm.training import Population, Settings, Trainer
+from glstm.training.in_memory import fit
 from glstm.training.run import RunFolder
 
 DRAWS = np.random.default_rng(1)
@@ -198,3 +201,29 @@ def test_a_run_that_waits_in_vain_does_not_stop_the_others(tmp_path):
     again.resume()
     assert again.fit()
     assert [run.result for run in again.runs] == [run.result for run in whole.runs]
+
+
+def test_of_several_values_the_largest_unit_does_not_decide_alone(tmp_path):
+    """The second value is noise, in a unit a million times as large: its error says nothing about learning."""
+    draws = np.random.default_rng(3)
+    x = draws.normal(size=(60, 8, INPUTS))
+    task = ArrayTask(x, np.stack([x[:, 3, 0], 1e6 * draws.normal(size=60)], 1))
+    run = trained(tmp_path / "run", task, epochs=30).runs[0]
+    losses = [row.validation_loss for row in run.history]
+    errors = [row.validation_error for row in run.history]
+    assert losses.index(min(losses)) != errors.index(min(errors))
+    assert run.best_row.epoch == losses.index(min(losses)) + 1
+    assert run.result is not None
+    assert run.result["validation_loss"] == min(losses)
+    alone = fit(task, lambda: model(task), SETTINGS.changed(epochs=30))
+    assert all(torch.equal(value, run.best[name]) for name, value in alone.model.state_dict().items())
+    (comparison,) = load_runs([tmp_path / "run"])
+    assert "that with the lowest validation loss," in how_chosen(comparison)
+
+
+def test_of_one_value_the_error_decides(tmp_path):
+    draws = np.random.default_rng(3)
+    x = draws.normal(size=(60, 8, INPUTS))
+    run = trained(tmp_path / "run", ArrayTask(x, x[:, 3, 0]), epochs=8).runs[0]
+    errors = [row.validation_error for row in run.history]
+    assert run.best_row.epoch == errors.index(min(errors)) + 1

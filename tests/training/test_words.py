@@ -94,3 +94,25 @@ def test_milliseconds_days_and_steps_train_alike():
         assert losses == pytest.approx(found[0][0], rel=1e-3)
         assert torch.allclose(moved, found[0][1], atol=1e-3)
     assert found[0][1].abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("settings", "times", "sentence"),
+    [
+        (
+            {"lr": 1e38, "gate_lr": None},
+            None,
+            "lr, 1e[+]38, times the length of a sequence, 40, is the gates' rate and",
+        ),
+        ({"gate_lr": 1e38}, 1e-3 * STEP_TIMES, "gate_lr is the gates' rate in the layer's unit of 0.001 and too large"),
+        ({"lr": 1e39}, None, "lr must be at most 3.4e[+]38, the largest float32, not 1e[+]39"),
+        ({"gate_lr": 1e39}, None, "gate_lr must be at most 3.4e[+]38"),
+    ],
+    ids=["lr times span", "unit", "lr", "gate_lr"],
+)
+def test_rates_beyond_float32_are_refused_before_training(settings, times, sentence):
+    task = ArrayTask(X, Y, times=times, from_start=False)
+    origin, unit = task.clock
+    layer = GLSTM(1, 6, mu=(task.first_time, task.last_time), sigma=0.3 * task.span, origin=origin, unit=unit)
+    with pytest.raises(UserError, match=sentence):
+        Population(task, SequenceModel(layer, torch.nn.Linear(6, 2)), Settings(**settings, batch=10))

@@ -1,5 +1,6 @@
 """`glstm deploy`: what a trained network costs when it is used, and how large its threshold may be."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -112,6 +113,8 @@ def deploy(
     for name, taken in taken_by.items():
         table.add_row(name, f"{1e6 * taken:,.1f}", f"{1e6 * taken / len(sample):.3f}", f"{taken / ours:.1f}")
     console.print(table)
+    command = shlex.join(["glstm", "export", "c", str(run), "--threshold", repr(threshold)])
+    console.print(f"as C, at this threshold: {command}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _error(model, task, batches: list, threshold: float) -> float:

@@ -51,7 +51,8 @@ def evaluate(
 
     Operations are for one sequence through the recurrent layer: of a plain LSTM of this size, of this network as
     the paper counts, and exactly, when the contributions of frozen units are kept instead of computed again. If the
-    classes have names, a confusion matrix follows: rows are true classes, columns are answers.
+    classes have names, a confusion matrix follows: rows are true classes, columns are answers. With a target for each
+    step the error weighs every sequence alike, and the matrix counts steps.
     """
     from glstm.recipes import make_task
     from glstm.training.evaluate import confusion, error_sums, mean_cost, threshold_at
@@ -102,6 +103,8 @@ def evaluate(
         error = task.format_error(row[task.metric])
         table.add_row(error) if layer is None else table.add_row(f"{row['threshold']:g}", error, *_price(row))
     console.print(table)
+    if task.per_step:
+        console.print(_how_steps_count(task), highlight=False, soft_wrap=True)
     if matrix is not None and len(matrix) <= MOST_CLASSES:
         console.print(_confusion(matrix, task.classes or ()))
 
@@ -115,6 +118,11 @@ def first_gated(model: "nn.Module") -> "GatedLSTM | None":
 
 def _steps(task: "Task") -> str:
     return str(task.steps) if task.equally_long else f"up to {task.steps}"
+
+
+def _how_steps_count(task: "Task") -> str:
+    counted = "; the confusion matrix counts steps" if task.classes else ""
+    return f"The {task.metric} is a mean over sequences of each one's mean over its steps{counted}."
 
 
 def _price(row: dict[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path("results")
 PAGE = Path("report.html")
+MARKS = (b"<title>glstm: ", b"Written by `glstm report`")  # in the first lines of everything that this verb writes
 
 
 def report(
@@ -34,7 +35,8 @@ def report(
 
     [bold]glstm report runs/a runs/b[/] writes report.html: a table of the networks, with mean and standard deviation
     over seeds, their learning curves, their gates, and the settings that differ. [bold]glstm report results[/] writes
-    README.md with every table, and report.html with every figure, beside the results.
+    README.md with every table, and report.html with every figure, beside the results. An earlier report is
+    replaced, any other file of that name is not.
     """
     from glstm.report.runs import is_results, load_runs
 
@@ -44,7 +46,9 @@ def report(
         from glstm.report.run_page import runs_page
 
         found = load_runs(given)
-        _write(out or PAGE, runs_page(found, _commands(found)))
+        page = out or PAGE
+        _require_own(page, "choose another --out, or move it away")
+        _write(page, runs_page(found, _commands(found)))
         return
     if len(given) > 1:
         raise UserError(f"{results[0]} holds results of glstm reproduce: report it alone, or runs of glstm train")
@@ -61,8 +65,22 @@ def _report_results(results: Path) -> None:
 
     require_folder(results, "results are in a folder")
     found = load(results, list(EXPERIMENTS))
-    for name, text in (("README.md", document(found)), ("report.html", page(found))):
-        _write(results / name, text)
+    texts = {results / "README.md": document(found), results / "report.html": page(found)}
+    for path in texts:
+        _require_own(path, "move it away")
+    for path, text in texts.items():
+        _write(path, text)
+
+
+def _require_own(path: Path, instead: str) -> None:
+    """An earlier report may be replaced; a file of somebody else must not be lost."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(1000)
+    except OSError:  # there is none; if it cannot be written to, writing says so
+        return
+    if start and not any(mark in start for mark in MARKS):
+        raise UserError(f"{path} is there, and glstm report did not write it: {instead}")
 
 
 def _write(path: Path, text: str) -> None:

@@ -27,7 +27,7 @@ from glstm.data import TASKS, ArrayTask
 from glstm.data.reading import READERS
 from glstm.errors import UserError
 from glstm.extras import require
-from glstm.recipes import OWN_DATA, PRESETS, Recipe, own_data
+from glstm.recipes import PRESETS, Recipe, own_data
 from glstm.recipes import preset as find_preset
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="The recipe to start from; without it, the paper's Table 1. Any option below changes a value of it. "
+            help="For a task of the paper, the recipe to start from; without it, that of the paper's tables. Files and "
+            "your own tasks have none. Any option below changes a value. "
             f"There are {', '.join(PRESETS)}.",
             show_default=False,
         ),
@@ -114,7 +115,7 @@ def train(
         raise UserError(f"--seeds is how many networks to train, at least 1, not {data.seeds}")
     recipes = [recipe.changed(seed=recipe.seed + number) for number in range(data.seeds or 1)]
     paths = [_new_folder(own, out, len(recipes)) for own in recipes]
-    _run(recipes, paths, False, [out] if out else paths, machine.data, where)
+    _run(recipes, paths, False, [out] if out else paths, machine.data, where, data.patience is not None)
 
 
 def _given(group: Any) -> dict[str, Any]:
@@ -231,9 +232,10 @@ def _run(
     again: list[Path],
     data: Path | None,
     where: dict[str, Any],
+    patience_asked: bool = False,
 ) -> None:
     """`again` is the argument for --resume after a stop."""
-    from glstm.recipes import check_same_task, make_task, model_maker
+    from glstm.recipes import check_same_task, make_task, model_maker, with_its_patience
     from glstm.training.fabric import leave, make_fabric, set_matmul
     from glstm.training.loop import Trainer
     from glstm.training.run import RunFolder
@@ -251,10 +253,7 @@ def _run(
     makers = [model_maker(recipe, task) for recipe in recipes]
     if fabric.global_rank == 0 and isinstance(task, ArrayTask):
         console.print(task.summary(), highlight=False, soft_wrap=True, markup=False)
-    if not task.validation_size:  # the usual patience is for tasks with a validation part
-        recipes = [
-            recipe.changed(patience=0) if recipe.patience == OWN_DATA["patience"] else recipe for recipe in recipes
-        ]
+    recipes = [with_its_patience(recipe, task, patience_asked) for recipe in recipes]
     trainer = Trainer(task, makers, recipes, paths, fabric=fabric, precision=where["precision"])
     if resuming:
         trainer.resume()

@@ -63,7 +63,9 @@ def how_chosen(comparison: Comparison) -> str:
     if not comparison.has_validation:
         return f"There is no validation part: the test {metric} is that of the last epoch, never of the best one."
     charged = any(network.first.choices.get("budget") for network in comparison.networks)
-    lowest = f"lowest validation {metric}" + (" (with a budget, of loss and charge together)" if charged else "")
+    lowest = f"lowest validation {comparison.task.chosen_by}" + (
+        " (with a budget, of loss and charge together)" if charged else ""
+    )
     if comparison.task.sequences.get("test") == 0:
         return f"Validation chose each run's epoch, that with the {lowest}; there is no test part."
     said = f"Validation chose each run's epoch, that with the {lowest}, and the test part was used once, at that epoch"

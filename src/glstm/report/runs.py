@@ -27,6 +27,7 @@ class Task:
     sequences: dict[str, int]  # of the parts train, validation and test, as far as they are known
     metric: str
     as_percent: bool
+    chosen_by: str  # the figure of the validation part that decides between epochs: the metric, or the loss
 
     def form(self, value: float) -> str:
         return f"{100 * value:.2f} %" if self.as_percent else f"{value:.4g}"
@@ -199,7 +200,7 @@ def _described(
     task = Task(
         str(shape["name"]), int(shape["steps"]), "columns" in shape, int(shape["inputs"]), int(shape["outputs"]),
         model.get("classes"), {part: int(size) for part, size in sequences.items()},
-        metric, bool(about.get("as_percent", metric == "error")),
+        metric, bool(about.get("as_percent", metric == "error")), str(about.get("chosen_by") or metric),
     )  # fmt: skip
     seed, planned = int(settings.pop("seed")), int(settings["epochs"])
     network = recipe or {"cell": str(layer.get("class", "a network")).rpartition(":")[2], "model": model}

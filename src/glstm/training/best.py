@@ -1,11 +1,15 @@
 """Which epoch is the best by validation, and when it is time to stop waiting for a better one."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from glstm.data.arrays import ArrayTask
+from glstm.data.task import Task
+from glstm.errors import UserError
 from glstm.training.settings import Settings
 
 
@@ -25,32 +29,57 @@ class Epoch(Protocol):
 Row = TypeVar("Row", bound=Epoch)
 
 
-def best_of(history: Sequence[Row], budget: float) -> Row:
-    """The epoch with the lowest error on the validation set; of equal ones that with the lowest loss, then the first.
-    With a budget, that with the lowest loss and charge together: openness is wanted less, too."""
+@dataclass(frozen=True)
+class Rule:
+    """Which figures of the validation set decide between epochs."""
 
-    def rank(row: Row) -> tuple[float, float]:
+    by_loss: bool = False  # else by the error
+    budget: float = 0.0  # lambda: openness is wanted less, too, and its charge is added to the loss
+
+    def rank(self, row: Epoch) -> tuple[float, float]:
+        """The lower, the better."""
         error, loss = row.validation_error or 0.0, row.validation_loss or 0.0
         if not isfinite(error + loss):
             return inf, inf
-        return (loss + budget * (row.mean_k or 0.0), error) if budget else (error, loss)
+        if self.by_loss or self.budget:
+            return loss + self.budget * (row.mean_k or 0.0), error
+        return error, loss
 
-    return min(history, key=rank)
+
+def rule_for(task: Task, settings: Settings) -> Rule:
+    return Rule(chosen_by_loss(task), settings.budget)
 
 
-def last_is_best(history: Sequence[Row], budget: float) -> bool:
+def chosen_by_loss(task: Task) -> bool:
+    """Whether the mean error of a task says little: several values can have very different units, and the largest would
+    decide alone. In the loss each is in its own standard deviations."""
+    return isinstance(task, ArrayTask) and not task.has_classes and task.outputs > 1
+
+
+def best_of(history: Sequence[Row], rule: Rule) -> Row:
+    """The epoch with the lowest error on the validation set; of equal ones that with the lowest loss, then the first.
+    With a budget that with the lowest loss and charge together, and with several target values the lowest loss."""
+    return min(history, key=rule.rank)
+
+
+def last_is_best(history: Sequence[Row], rule: Rule) -> bool:
     """Whether the values that the network has now are to be kept; never without a validation set."""
     last = history[-1]
     if last.validation_error is None or not isfinite(last.validation_error + (last.validation_loss or 0.0)):
         return False
-    return best_of(history, budget) is last
+    return best_of(history, rule) is last
 
 
-def is_over(history: Sequence[Row], settings: Settings) -> bool:
+def is_over(history: Sequence[Row], rule: Rule, patience: int) -> bool:
     """Whether patience is at an end."""
-    if not settings.patience or not history or history[-1].validation_error is None:
+    if not patience or not history or history[-1].validation_error is None:
         return False
-    return history[-1].epoch - best_of(history, settings.budget).epoch >= settings.patience
+    return history[-1].epoch - best_of(history, rule).epoch >= patience
+
+
+def check_patience(task: Task, settings: Settings) -> None:
+    if settings.patience and not task.validation_size:
+        raise UserError(f"patience waits for a better validation error, and {task.name} has no validation part")
 
 
 def values_of(model: nn.Module) -> dict[str, Tensor]:

@@ -30,6 +30,9 @@ class Cost:
     cached_ops: float  # the exact count, when frozen contributions are stored
 
 
+OF_STEPS = ("mean_k", "open_share")  # means over steps; the others are numbers of a sequence
+
+
 @contextmanager
 def evaluating(*models: nn.Module):
     """The models in evaluation mode, then every part of them as it was."""
@@ -68,26 +71,31 @@ def check_opening(model: nn.Module, gates: Tensor | None, task: Task) -> None:
 
 
 def mean_cost(layer: GatedLSTM, task: Task, part: str = "test") -> Cost:
-    """The mean cost of a sequence of the task, with the layer's current threshold."""
+    """The mean cost of a sequence of the task, with the layer's current threshold; its openness is the mean over steps,
+    as in `glstm/training/openness.py`."""
     if task.equally_long and not task.own_times:
         return cost(layer, task.steps if task.times is None else task.times)
-    costs: list[tuple[int, Cost]] = []
-    for batch in task.batches(part, TEST_BATCH):
-        costs += _costs(layer, Batch(*batch))
-    count = sum(number for number, _ in costs)
-    return Cost(*(sum(number * getattr(one, field.name) for number, one in costs) / count for field in fields(Cost)))
+    found = [one for batch in task.batches(part, TEST_BATCH) for one in _costs(layer, Batch(*batch))]
+
+    def mean(name: str) -> float:
+        weights = [count * steps if name in OF_STEPS else count for count, steps, _ in found]
+        total = sum(weight * getattr(one, name) for weight, (_, _, one) in zip(weights, found, strict=True))
+        return total / sum(weights)
+
+    return Cost(*(mean(field.name) for field in fields(Cost)))
 
 
-def _costs(layer: GatedLSTM, batch: Batch) -> Iterator[tuple[int, Cost]]:
-    """Of sequences that cost the same: how many there are, and what one costs."""
+def _costs(layer: GatedLSTM, batch: Batch) -> Iterator[tuple[int, int, Cost]]:
+    """Of sequences that cost the same: how many there are, of how many steps, and what one costs."""
     steps, count = batch.x.shape[:2]
     lengths = [steps] * count if batch.lengths is None else batch.lengths.tolist()
     if batch.times is not None and batch.times.dim() == 2:
         for sequence, length in enumerate(lengths):
-            yield 1, cost(layer, batch.times[:length, sequence])
+            yield 1, length, cost(layer, batch.times[:length, sequence])
         return
     for length in sorted(set(lengths)):
-        yield lengths.count(length), cost(layer, length if batch.times is None else batch.times[:length])
+        times = length if batch.times is None else batch.times[:length]
+        yield lengths.count(length), length, cost(layer, times)
 
 
 def cost(layer: GatedLSTM, times: int | Tensor) -> Cost:

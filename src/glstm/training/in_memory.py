@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from glstm.data.task import Task
-from glstm.training.best import is_over, last_is_best, values_of
+from glstm.training.best import is_over, last_is_best, rule_for, values_of
 from glstm.training.population import Model, Population, Score
 from glstm.training.settings import Settings
 
@@ -47,7 +47,7 @@ def fit(
         population = Population(task, model, settings)
         (own,) = population.models
         history: list[EpochScore] = []
-        best, diverged = None, False
+        best, diverged, rule = None, False, rule_for(task, settings)
         for epoch in range(1, settings.epochs + 1):
             (loss,) = population.train(epoch)
             score = population.test("validation")[0] if task.validation_size else NOTHING
@@ -57,9 +57,9 @@ def fit(
             diverged = not (sound and bool(population.stack.flat.isfinite().all()))
             if diverged:
                 break
-            if last_is_best(history, settings.budget):
+            if last_is_best(history, rule):
                 best = values_of(own)
-            if is_over(history, settings):
+            if is_over(history, rule, settings.patience):
                 break
     if best is not None:
         own.load_state_dict(best)

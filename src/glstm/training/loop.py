@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.pretrained import save_values
+from glstm.training.best import check_patience, rule_for
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
@@ -60,7 +61,7 @@ class Trainer:
         self.fabric = fabric or make_fabric(task.device.type)
         self.population = Population(task, model, settings, precision=precision, fabric=self.fabric)
         self.runs = [
-            Run(own, folder, model, first_gates(model, task))
+            Run(own, folder, model, first_gates(model, task), rule_for(task, own))
             for own, folder, model in zip(settings, folders, self.population.models, strict=True)
         ]
         self.epochs = settings[0].epochs
@@ -80,8 +81,7 @@ class Trainer:
         both again. `where` says where it runs.
         """
         for run in self.runs:
-            if run.settings.patience and not self.task.validation_size:
-                raise UserError(f"patience waits for a better validation error, and {self.task.name} has no validation")
+            check_patience(self.task, run.settings)
         if self.fabric.is_global_zero:
             for run in self.runs:
                 run.folder.require_unused()

@@ -13,6 +13,7 @@ from glstm.data.task import Batch, Stage, Task
 from glstm.layers import gated_layers
 from glstm.masks import Keyed, key_of_part
 from glstm.times import known_to_increase
+from glstm.training.openness import mean_openness, openness_count, openness_sum
 
 
 class _OnTask(nn.Module):
@@ -44,7 +45,8 @@ class Objective(_OnTask):
 
     def forward(self, key: Tensor, stage: Stage, wanted: slice | Tensor, charged: bool) -> Tensor:
         """Both in one tensor (2,), or only the first (1,) if there is no budget."""
-        batch = Batch(*self.task.cut(stage, wanted)).share(self.rank, self.world, self.task.per_step)
+        whole = Batch(*self.task.cut(stage, wanted))
+        batch = whole.share(self.rank, self.world, self.task.per_step)
         for part, module in enumerate(self.keyed):
             module.key = key_of_part(key, part)
         try:
@@ -55,45 +57,39 @@ class Objective(_OnTask):
         loss = self.task.losses(prediction, batch.y).sum()
         if not charged:
             return loss.unsqueeze(0)
-        return torch.stack((loss, mean_openness(tables, batch.lengths) if tables else torch.zeros_like(loss)))
+        return torch.stack((loss, self._charge(tables, batch, whole) if tables else torch.zeros_like(loss)))
+
+    def _charge(self, tables: list[Tensor], batch: Batch, whole: Batch) -> Tensor:
+        """The mean of this over processes is the mean openness of the whole batch."""
+        if self.world == 1:
+            return mean_openness(tables, batch.lengths)
+        own = openness_sum(tables, batch.size, batch.lengths)
+        return self.world * own / openness_count(tables, whole.size, whole.lengths)
 
 
 class Test(_OnTask):
-    """Sums of losses and errors over a batch of the test or validation set; then mean openness, and the share of
-    updates that were made, each NaN if the model has none. All float64."""
+    """Sums over a batch of the test or validation set, all float64: of losses and errors; of openness, with its count;
+    and of updates that were made, with their count. The counts are 0 if the model has none."""
 
     def forward(self, *parts: Tensor | None) -> Tensor:
         """The parts of a batch."""
         batch = Batch(*parts)  # pyright: ignore[reportArgumentType]
         prediction, tables = self.predict(batch, counted=True)
         sums = [of(prediction, batch.y).double().sum() for of in (self.task.losses, self.task.errors)]
-        return torch.stack([*sums, *self._shares(tables, sums[0], batch.lengths)])
+        return torch.stack([*sums, *self._openness(tables, batch, sums[0])])
 
-    def _shares(self, tables: list[Tensor], like: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        if tables and lengths is not None:
+    def _openness(self, tables: list[Tensor], batch: Batch, like: Tensor) -> list[Tensor]:
+        if tables:
             wide = [table.double() for table in tables]
             opened = [table.gt(0).double() for table in wide]
-            return mean_openness(wide, lengths), mean_openness(opened, lengths)
-        if tables:
-            k = torch.cat([table.flatten() for table in tables])
-            return k.double().mean(), k.gt(0).double().mean()
-        nothing = torch.full_like(like, torch.nan)
+            count = openness_count(wide, batch.size, batch.lengths)
+            sums = [openness_sum(each, batch.size, batch.lengths) for each in (wide, opened)]
+            return [sums[0], count, sums[1], count]
+        nothing = torch.zeros_like(like)
         found = (getattr(module, "share_of_updates", None) for module in self.model.modules())
         measured = [share.double() for share in found if isinstance(share, Tensor)]
-        return nothing, torch.stack(measured).mean() if measured else nothing
-
-
-def mean_openness(tables: list[Tensor], lengths: Tensor | None = None) -> Tensor:
-    """Over steps and units of each layer and direction, then over these; padding after a sequence does not count."""
-    if lengths is None:
-        means = [table.mean() for table in tables]
-    else:
-        each = [_weighted(table, lengths) for table in tables]
-        means = [(k * weight).sum() / weight.expand_as(k).sum() for k, weight in each]
-    return means[0] if len(means) == 1 else torch.stack(means).mean()
-
-
-def _weighted(table: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """k (T, H) or (T, B, H), and how many real steps each of its rows stands for, in a shape that fits it."""
-    real = torch.arange(len(table), device=table.device)[:, None] < lengths
-    return table, (real if table.dim() == 3 else real.sum(1)).unsqueeze(-1).to(table.dtype)
+        if not measured:
+            return [nothing] * 4
+        real = len(batch.x) * batch.size if batch.lengths is None else batch.lengths.sum()
+        steps = torch.ones_like(like) * real
+        return [nothing, nothing, torch.stack(measured).mean() * steps, steps]

@@ -92,6 +92,8 @@ class Population:
             for layer in gated_layers(own):  # now: a training step does not see the values of times
                 layer.meet(task.steps if task.times is None and not task.own_times else task.grid())
             _check_gates(own, setting)
+            for unit in (1.0, *(layer.unit for layer in gated_layers(own))):
+                setting.check_rate(task.span, unit)
         self._warn_of_rates()
         self.curricula = [
             TemporalCurriculum(model, setting.alpha, setting.rho) if setting.curriculum else None
@@ -334,7 +336,7 @@ class Population:
         if not self.task.size(part):
             raise UserError(f"{self.task.name} has no {part} part")
         self._share_values()
-        sums, shares, sizes = torch.zeros((), device=self.device), [], []
+        sums = torch.zeros((), device=self.device)
         with evaluating(*self.models):
             for whole in self.task.batches(part, TEST_BATCH):
                 own = Batch(*whole).share(self.rank, self.world, self.task.per_step)
@@ -343,21 +345,10 @@ class Population:
                     with self._autocast():
                         return group.call(self.tests[group.rows[0]], rows, (), tuple(batch))
 
-                found = self.stack.in_order(self.stack.each(run))  # (M, 4): loss, error, mean k, share of updates
-                sums = sums + found[:, :2]
-                shares.append(found[:, 2:])
-                sizes.append(own.size)
-        sums = self.over_processes(sums, "sum") / self.task.size(part)
-        figures = torch.cat((sums, _mean(torch.stack(shares), sizes)), 1)
+                sums = sums + self.stack.in_order(self.stack.each(run))  # (M, 6): see `Test`
+        sums = self.over_processes(sums, "sum")
+        figures = torch.cat((sums[:, :2] / self.task.size(part), sums[:, 2::2] / sums[:, 3::2]), 1)
         return [Score(loss, error, _or_none(k), _or_none(share)) for loss, error, k, share in figures.tolist()]
-
-
-def _mean(values: Tensor, sizes: list[int]) -> Tensor:
-    """The mean over batches of these sizes; exact if all batches have the same value, as they do with shared times."""
-    if torch.equal(values, values[:1].expand_as(values)):
-        return values[0]
-    weights = values.new_tensor(sizes).view(-1, 1, 1)
-    return (weights * values).sum(0) / weights.sum()
 
 
 def _or_none(value: float) -> float | None:

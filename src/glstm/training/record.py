@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from glstm.errors import UserError
-from glstm.training.best import best_of, is_over, last_is_best, values_of
+from glstm.training.best import Rule, best_of, is_over, last_is_best, values_of
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.run import RunFolder
 from glstm.training.settings import Settings
@@ -24,6 +24,7 @@ class Run:
     folder: RunFolder
     model: Any  # a module of any class
     gates_before: Tensor | None  # k (T, H) of the first gated layer, on the CPU
+    rule: Rule  # which epoch is the best
     resumed_at: Place = (1, 0)  # the place of its checkpoint
     history: list[EpochRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
@@ -32,16 +33,16 @@ class Run:
 
     @property
     def best_row(self) -> EpochRow:
-        return best_of(self.history, self.settings.budget)
+        return best_of(self.history, self.rule)
 
     @property
     def is_done(self) -> bool:
         """Whether its patience is at an end."""
-        return is_over(self.history, self.settings)
+        return is_over(self.history, self.rule, self.settings.patience)
 
     def keep_if_best(self) -> None:
         """After a new line in the history."""
-        if last_is_best(self.history, self.settings.budget):
+        if last_is_best(self.history, self.rule):
             self.best = values_of(self.model)
 
     @contextmanager

@@ -7,12 +7,14 @@ model.safetensors       the network; with config.json it is a model folder
 checkpoint.safetensors  the state of training
 last.safetensors        with a validation set: model.safetensors is the best epoch's network, this is the last one's
 result.json             with a validation set: the best epoch, and its network on the test set
+data.npz                of a task that was made from arrays in memory: its parts, so that every command finds them
 learning_curve.png, gates.png
 """
 
 import csv
 import io
 import platform
+import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,16 +24,20 @@ from torch import Tensor, nn
 
 import glstm
 from glstm import plots
+from glstm.data.arrays import ArrayTask
+from glstm.data.npz_writer import npz_bytes, npz_size
 from glstm.data.task import Task
 from glstm.describe import describe
 from glstm.errors import UserError
 from glstm.layers import gated_layers
 from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, load_values, read_config, read_json
 from glstm.storage import write_atomically, write_json
+from glstm.training.best import chosen_by_loss
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
 from glstm.training.settings import Settings
 
+MOST_KEPT = 2**30  # bytes of data that a run keeps in its folder
 LABELS = {"GLSTM": "g-LSTM"}  # a cell's label in pictures, if it is not the name of its class
 
 
@@ -43,6 +49,7 @@ class RunFolder:
         self.model = self.path / WEIGHTS
         self.last = self.path / "last.safetensors"
         self.result = self.path / "result.json"
+        self.data_file = self.path / "data.npz"
 
     def create(
         self,
@@ -73,6 +80,28 @@ class RunFolder:
             config |= {"model": None, "model_cannot_be_described": str(error)}
         write_json(self.config, config)
 
+    def keep_data(self, task: ArrayTask) -> dict[str, Any] | None:
+        """Write the data of a task that was made in memory into this folder, before the run begins.
+
+        Returns the options of `file_task` that make the task again. None: they are too large, which is said.
+        """
+        self.require_unused()
+        if self.data_file.exists():
+            raise UserError(f"{self.data_file} is there, and the run's own data go there: choose another folder")
+        if (size := npz_size(task.sequences)) > MOST_KEPT:
+            warnings.warn(
+                f"the data of {task.name} are {size / 2**30:.1f} GiB and are not kept in {self.path}, so no command "
+                "can test, deploy, export or resume the run: save them as a file and train on that, by Task.from_file",
+                stacklevel=4,
+            )
+            return None
+        write_atomically(self.data_file, npz_bytes(task.sequences))
+        none = {part: 0.0 for part in ("validation", "test") if part not in task.sequences}
+        return {
+            "path": self.data_file.name, "name": task.name, "missing": task.missing, "standardize": task.standardize,
+            "from_start": task.from_start, **none,
+        }  # fmt: skip
+
     def require_unused(self) -> None:
         """No run may be in this folder, nor in one inside or around it: a folder holds one run, or folders of runs."""
         above = RunFolder(self.path.parent)
@@ -96,6 +125,9 @@ class RunFolder:
                 f"{self.path} was begun from Python with a task that no recipe names, so no command can make it again: "
                 "use it there, by SequenceModel.from_pretrained, glstm.deploy or Trainer(...).resume()"
             )
+        if recipe.get("task") == "file":  # data that are kept in the run's own folder go with it when it is moved
+            data = recipe["data"]
+            recipe["data"] = data | {"path": str((self.path / data["path"]).resolve())}
         return recipe
 
     def steps(self) -> int:
@@ -205,6 +237,7 @@ def _about(task: Task, model: nn.Module) -> dict[str, Any]:
     return {
         "metric": task.metric,
         "as_percent": task.as_percent,
+        "chosen_by": "loss" if chosen_by_loss(task) else task.metric,
         "sequences": {"train": task.train_size, "validation": task.validation_size, "test": task.test_size},
         "parameters": sum(one.numel() for one in parameters),
         "begun_on": begun_on,

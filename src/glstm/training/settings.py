@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
+import torch
+
 from glstm.errors import UserError
 from glstm.training.optimizers import OPTIMIZERS
 
@@ -14,6 +16,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 SHARED = ("optimizer", "batch", "epochs")
 
 MAY_BE_NONE = ("gate_lr", "open_sigma")  # because it depends on the task
+LARGEST = torch.finfo(torch.float32).max
 OPEN_SPANS = 6.0  # sigma in lengths of a sequence at the end of a curriculum; the paper's 5000 of 784 steps is 6.4
 
 
@@ -63,6 +66,9 @@ class Settings:
             raise UserError(f"budget_epochs is at most epochs, {self.epochs} here, not {self.budget_epochs}")
         if self.budget_epochs and not self.budget:
             raise UserError(f"budget_epochs is how long a budget takes to rise, but budget is {self.budget}")
+        for name in ("lr", "gate_lr"):
+            if (getattr(self, name) or 0) > LARGEST:
+                raise UserError(f"{name} must be at most {LARGEST:.2g}, the largest float32, not {getattr(self, name)}")
         for name in ("lr", "alpha"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be above 0, not {getattr(self, name)}")
@@ -98,6 +104,13 @@ class Settings:
     def gate_rate(self, span: float) -> float:
         """The gates' rate for sequences of this length in time."""
         return self.lr * span if self.gate_lr is None else self.gate_lr
+
+    def check_rate(self, span: float, unit: float = 1.0) -> None:
+        """Whether the gates' rate can be used for sequences of this length, by gates that count time in this unit."""
+        if not self.curriculum and self.gate_rate(span) > LARGEST * unit:
+            of = f"lr, {self.lr:g}, times the length of a sequence, {span:g}," if self.gate_lr is None else "gate_lr"
+            in_unit = "" if unit == 1 else f" in the layer's unit of {unit:g}"
+            raise UserError(f"{of} is the gates' rate{in_unit} and too large for float32: choose a smaller one")
 
     def sigma_of_open(self, span: float) -> float:
         return OPEN_SPANS * span if self.open_sigma is None else self.open_sigma
