@@ -387,3 +387,12 @@ def test_parts_must_have_the_same_channels_and_unit_of_time():
     plain = {"x": padded()[:4], "y": LABELS[:4], "times": np.arange(max(LENGTHS))}
     with pytest.raises(UserError, match="the times of the test part are plain numbers, and those of the training"):
         ArrayTask(padded(), LABELS, times=days, test=plain)
+
+
+@pytest.mark.parametrize("y", [np.arange(20) % 3, np.linspace(0, 1, 20), np.ones((20, 9, 2))])
+def test_a_process_without_a_sequence_of_a_batch_adds_nothing(y):
+    task = ArrayTask(np.ones((20, 9, 1)), y)
+    wanted = task.cut(task.stage(0, 1), slice(0, 0)).y
+    shape = (9, 0, 2) if task.per_step else (0, task.outputs)
+    for of in (task.losses, task.errors):
+        assert of(torch.zeros(shape), wanted).shape == (0,)

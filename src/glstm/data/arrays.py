@@ -262,7 +262,8 @@ class ArrayTask(Task):
         known = self._known(y)
         if self.per_step:
             each, known = each.transpose(0, 1), known.transpose(0, 1)
-        each, known = each.reshape(len(each), -1), known.reshape(len(known), -1)
+        # A process may have no sequence of a batch, which `reshape` with -1 does not take.
+        each, known = each.unsqueeze(1).flatten(1), known.unsqueeze(1).flatten(1)
         return torch.where(known, each, 0).sum(1) / known.sum(1).clamp(min=1)
 
     @property
