@@ -111,7 +111,7 @@ def test_times_that_are_dates_count_from_each_sequences_start():
         (np.arange(5), "has 6 steps, and 5 times"),
         (np.ones((3, 6)).cumsum(1), "for all, or one row a sequence, but have the shape .3, 6."),
         (np.zeros(6), "the time of step 2 is not after the one before it"),
-        ([np.arange(6)] * 8 + [np.arange(5)], "sequence 8 has 6 steps, and 5 times"),
+        ([np.arange(6)] * 8 + [np.arange(5)], "sequence 9 has 6 steps, and 5 times"),
     ],
 )
 def test_wrong_times(times, says):

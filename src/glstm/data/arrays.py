@@ -172,9 +172,11 @@ class ArrayTask(Task):
                     f"{own.named(number)}{where} has a NaN, a missing value, at step {step + 1}, channel {channel + 1}"
                     ': choose missing="carry" to carry the last value on, or "mask" to add a mask channel, too'
                 )
-        y: Any = own.y
-        for number, targets in enumerate(() if own.per_step and self.window else y):  # windows without any are left out
-            if not any_known(np.asarray(targets)):
+        # Each sequence's label is one of the classes; windows of steps without a target are left out later.
+        certain = bool(self.window) if own.per_step else own.classes is not None
+        y: Any = () if certain else own.y
+        for number, targets in enumerate(y):
+            if not any_known(targets):
                 raise UserError(f"{own.named(number)}{where} has no target: leave it out")
 
     def _tensors(self, own: Sequences) -> Batch:
