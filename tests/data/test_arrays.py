@@ -262,6 +262,7 @@ def test_other_data_has_another_fingerprint():
         (np.zeros((0, 3)), np.zeros(0), {}, "x holds no sequence"),
         (np.array([["a", "b"]]), [1], {}, "x must hold numbers"),
         (LISTS, ["same"] * 20, {}, "has only one class"),
+        (LISTS, [np.where(one[:, 0] > 0, 1, -1) for one in LISTS], {}, "one class, '1'; -1 at a step means"),
         (padded(), LABELS, {"lengths": [99] * 20}, "lengths of x must be from 1 to 8"),
         (padded(), LABELS, {"lengths": [1.5] * 20}, "lengths must be one whole number"),
         (padded(), LABELS, {"times": np.zeros(max(LENGTHS))}, "is not after the one before it"),

@@ -205,7 +205,8 @@ class ArrayTask(Task):
         if self.has_classes:
             self.outputs = len(self.classes or ())
             if self.outputs < 2:
-                raise UserError(f"{self.name} has only one class, {(self.classes or ('?',))[0]!r:.50}")
+                hint = "; -1 at a step means that its target is missing" if self.per_step else ""
+                raise UserError(f"{self.name} has only one class, {(self.classes or ('?',))[0]!r:.50}{hint}")
             return
         y: Any = train.y
         rows = np.concatenate(y) if isinstance(y, list) else y  # float64: large values lose digits in float32
