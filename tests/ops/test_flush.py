@@ -116,7 +116,8 @@ def test_a_call_leaves_the_floating_point_state_as_it_was(name, flushing):
 
 
 def fading(path: str, backend: str, arrives: float, dtype=torch.float32):
-    """Gradients of all inputs, over steps at each of which a unit forgets most of its state: from some step on, what arrives is below the smallest subnormal number."""
+    """Gradients of all inputs, over steps at each of which a unit forgets most of its state: from some step
+    on, what arrives is below the smallest subnormal number."""
     torch.manual_seed(3)
     k = torch.rand(STEPS, HIDDEN) * 0.5 + 0.5
     k[torch.arange(STEPS)[:, None] % 7 == torch.arange(HIDDEN) % 7] = 0
