@@ -237,6 +237,8 @@ def _plain(tensor: Any) -> Any:
     """A contiguous tensor without torch's lazy negation; or None."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
+    if tensor.dtype is torch.float32 and tensor.numel() >= memory.LARGE:
+        return memory.borrow(tensor.numel()).view(tensor.shape).copy_(tensor)
     return tensor.resolve_neg().contiguous()
 
 
