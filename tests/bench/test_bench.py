@@ -1,6 +1,7 @@
 """The benchmark itself: peers that compute the same, honest medians, a whole run in a tiny form."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -142,3 +143,9 @@ def test_the_gpu_benchmark_says_where_it_can_run(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["bench", "gpu", "--runs", "3", "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert [row["models"] for row in json.loads(out.read_text())["results"]] == [0, 2]
+
+
+def test_the_document_shows_the_figures_of_the_benchmark():
+    root = Path(__file__).parents[2]
+    figures = json.loads((root / "benchmarks" / "cpu.json").read_text())["results"]
+    assert "\n".join(table(figures)) in (root / "docs" / "cpu.md").read_text()
