@@ -137,3 +137,17 @@ def test_moments_from_a_range_come_in_order_and_given_ones_as_they_are():
     assert not widths.equal(widths.sort().values)
     given = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
     assert Gaussian(given).draw("mu", 3).equal(given)
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(torch.float32, 1.7e-38), (torch.float64, 3.4e-308)])
+def test_a_gaussian_never_has_a_subnormal_value(dtype, least):
+    """It goes from normal numbers to 0 at once: torch takes many times as long for what lies between."""
+    times = torch.linspace(0, 40, 5000, dtype=dtype)
+    unit = {"mu": torch.zeros(1, dtype=dtype, requires_grad=True), "sigma": torch.ones(1, dtype=dtype)}
+    k = Gaussian(mu=0.0, sigma=1.0).openness(times, unit, training=True)[:, 0]
+    plain = torch.exp(-(times**2))
+    assert torch.equal(k[plain > least], plain[plain > least])
+    assert (k[plain < least / 1.02] == 0).all()
+    assert (k == 0).any()
+    (gradient,) = torch.autograd.grad(k.sum(), unit["mu"])
+    assert torch.isclose(gradient[0], (2 * times * plain).sum(), rtol=1e-5)

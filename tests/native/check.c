@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "../../src/glstm/native/engine.h"
+#include "../../src/glstm/native/flush.h"
 
 int glstm_dense_forward(const Layer *);
 int glstm_dense_backward(const Layer *, const Gradients *);
@@ -122,12 +123,22 @@ static int check(int T, int B, int D, int H, double openness) {
   return wrong;
 }
 
+/* Whether this thread still has subnormal numbers: the engine must put the caller's setting back. */
+static int subnormals_are_gone(void) {
+  volatile float small = 1e-30f, smaller = 1e-10f;
+  small *= smaller;
+  if (!is_shut(small)) return 0;
+  puts("after a call, subnormal numbers count as 0 in the caller's thread");
+  return 1;
+}
+
 int main(void) {
   int wrong = 0, sizes[][4] = {{1, 1, 1, 1}, {7, 1, 1, 5}, {9, 3, 2, 17}, {12, 5, 3, 4}, {6, 19, 1, 33}};
   double openness[] = {0, 0.1, 0.4, 1.1};
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
     for (size_t o = 0; o < sizeof openness / sizeof *openness; o++)
       wrong += check(sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3], openness[o]);
+  wrong += subnormals_are_gone();
   puts(wrong ? "the engine is wrong" : "the engine is right");
   return wrong != 0;
 }

@@ -1,19 +1,21 @@
-"""The CPU engine compared with its peers: the published cases, and how time grows with openness, T and H."""
+"""The CPU engine compared with its peers: published cases, sizes of other programs, time against openness, T and H."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 
 import torch
 from torch import Tensor, nn
 
 from glstm.bench.peers import eager_gated_lstm, onnx_lstm, onnx_session
-from glstm.bench.race import Call, Timing, race
+from glstm.bench.race import Call, Contender, Timing, race
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM
 
 THRESHOLD = 0.01
 OURS, TORCH, ONNX, EAGER = "glstm", "nn.LSTM", "ONNX Runtime", "eager gated loop"
+FLUSHING = ", flushing"  # after the name of a contender for whom subnormal numbers count as 0 everywhere
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,20 @@ class Case:
     hidden: int = 110
     inputs: int = 1
     asked: float | None = None  # our goal for the ratio to the fastest peer
+    asked_flushing: float | None = None  # the same where subnormal numbers count as 0 for all
 
     def __str__(self) -> str:
+        size = "" if self.shape == USUAL else "T = {}, D = {}, H = {}, ".format(*self.shape)
         details = ["fully open" if self.openness == 1 else f"{100 * self.openness:g} % open"]
         details += ["unequal sigmas"] * (self.spread > 0) + ["all outputs"] * self.outputs
-        return f"{self.kind}, B = {self.batch}, {', '.join(details)}"
+        return f"{self.kind}, {size}B = {self.batch}, {', '.join(details)}"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.steps, self.inputs, self.hidden
 
 
+USUAL = Case("training", 1).shape
 PROMISES = (
     Case("inference", 1, 1.0, asked=1.3),
     Case("inference", 1, 0.082, asked=25),
@@ -45,10 +54,20 @@ PROMISES = (
     Case("inference", 100, 1.0, asked=1.5),
     Case("inference", 100, 0.082, asked=25),
     Case("inference", 100, 0.082, spread=0.5),
-    Case("training", 100, 1.0, asked=3),
-    Case("training", 100, 0.082, asked=30),
+    Case("training", 100, 1.0, asked=3, asked_flushing=2.5),
+    Case("training", 100, 0.082, asked=40),
     Case("training", 100, 0.082, spread=0.5),
-    Case("training", 100, 0.082, outputs=True),
+    Case("training", 100, 0.082, outputs=True, asked_flushing=15),
+)
+# T, B, D, H of programs that use an LSTM
+SIZES = (
+    (100, 32, 8, 64),
+    (50, 64, 16, 128),
+    (1000, 1, 3, 110),
+    (784, 100, 1, 110),
+    (24, 256, 7, 32),
+    (5000, 4, 1, 256),
+    (200, 64, 128, 512),
 )
 KINDS = (Case("inference", 1, 0.082), Case("inference", 100, 0.082), Case("training", 100, 0.082))
 CURVES = {
@@ -83,6 +102,15 @@ def build_layer(case: Case) -> GatedLSTM:
     return GLSTM(case.inputs, case.hidden, mu=mu, sigma=sigma, threshold=THRESHOLD)
 
 
+def size_cases() -> Iterator[Case]:
+    """Each size in training and inference, fully and 10 % open, with all outputs."""
+    for steps, batch, inputs, hidden in SIZES:
+        for kind, openness in product(("training", "inference"), (1.0, 0.1)):
+            asked = 5 if (kind, batch, openness) == ("training", 1, 0.1) else 1.2
+            size = {"steps": steps, "inputs": inputs, "hidden": hidden}
+            yield Case(kind, batch, openness, outputs=True, asked_flushing=asked, **size)
+
+
 def contenders(case: Case) -> dict[str, Callable[[int], Call]]:
     torch.manual_seed(0)
     layer, peer = build_layer(case), nn.LSTM(case.inputs, case.hidden)
@@ -91,11 +119,11 @@ def contenders(case: Case) -> dict[str, Callable[[int], Call]]:
         return {
             OURS: lambda _: training_step(layer, lambda: _loss(layer, x, case.outputs)),
             TORCH: lambda _: training_step(peer, lambda: _loss_of_torch(peer, x, case.outputs)),
-            EAGER: lambda _: training_step(layer, lambda: eager_final_h(layer, x).sum()),
+            EAGER: lambda _: training_step(layer, lambda: run_eagerly(layer, x, case.outputs).sum()),
         }
     layer.eval()
     peer.eval()
-    graph = onnx_lstm(peer)
+    graph = onnx_lstm(peer, case.outputs)
 
     def onnx(threads: int) -> Call:
         session = onnx_session(graph, threads)
@@ -105,7 +133,7 @@ def contenders(case: Case) -> dict[str, Callable[[int], Call]]:
         OURS: lambda _: lambda: layer(x, sequence=case.outputs),
         TORCH: lambda _: lambda: peer(x),
         ONNX: onnx,
-        EAGER: lambda _: lambda: eager_final_h(layer, x),
+        EAGER: lambda _: lambda: run_eagerly(layer, x, case.outputs),
     }
 
 
@@ -119,9 +147,9 @@ def _loss_of_torch(layer: nn.LSTM, x: Tensor, outputs: bool) -> Tensor:
     return output.sum() if outputs else h.sum()
 
 
-def eager_final_h(layer: GatedLSTM, x: Tensor) -> Tensor:
+def run_eagerly(layer: GatedLSTM, x: Tensor, outputs: bool) -> Tensor:
     bias = layer.bias_ih_l0 + layer.bias_hh_l0
-    return eager_gated_lstm(x, layer.weight_ih_l0, layer.weight_hh_l0, bias, layer.openness(len(x))[0])
+    return eager_gated_lstm(x, layer.weight_ih_l0, layer.weight_hh_l0, bias, layer.openness(len(x))[0], outputs)
 
 
 def training_step(layer: nn.Module, loss: Callable[[], Tensor]) -> Call:
@@ -137,19 +165,22 @@ class Result:
     case: Case
     timings: dict[str, Timing]
 
-    @property
-    def fastest_peer(self) -> str:
-        return min((name for name in self.timings if name != OURS), key=lambda name: self.timings[name].seconds)
-
     def ratio(self, peer: str) -> float:
-        return self.timings[peer].seconds / self.timings[OURS].seconds
+        """How many times as long as ours, under the same conditions."""
+        ours = OURS + FLUSHING if peer.endswith(FLUSHING) else OURS
+        return self.timings[peer].seconds / self.timings[ours].seconds
+
+    def best_ratio(self, flushing: bool = False) -> float | None:
+        """To the fastest peer; None where none was timed."""
+        peers = [name for name in self.timings if name not in (OURS, OURS + FLUSHING)]
+        return min((self.ratio(name) for name in peers if name.endswith(FLUSHING) == flushing), default=None)
 
     def as_json(self) -> dict:
         return {
             "name": str(self.case),
             **asdict(self.case),
             "timings": {name: asdict(timing) for name, timing in self.timings.items()},
-            "ratios": {name: self.ratio(name) for name in self.timings if name != OURS},
+            "ratios": {name: self.ratio(name) for name in self.timings if name not in (OURS, OURS + FLUSHING)},
         }
 
 
@@ -157,8 +188,12 @@ def thread_counts() -> list[int]:
     return sorted({1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1})
 
 
-def measure(case: Case, seconds: float, without: tuple[str, ...] = ()) -> Result:
-    runners = {name: make for name, make in contenders(case).items() if name not in without}
+def measure(
+    case: Case, seconds: float, without: tuple[str, ...] = (), beside: Mapping[str, Contender] | None = None
+) -> Result:
+    """`beside`: contenders of another process, which take their turns with those of this one."""
+    runners: dict[str, Contender] = {name: make for name, make in contenders(case).items() if name not in without}
+    runners.update(beside or {})
     with torch.set_grad_enabled(case.kind == "training"):
         return Result(case, race(runners, thread_counts(), seconds))
 

@@ -1,7 +1,7 @@
 """Several contenders, timed in turns, so that other load on the machine affects all of them."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -13,13 +13,23 @@ WARMING = 0.1  # seconds: a call that takes longer warms up by itself
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """A contender in another process. It takes its turn there, and says how long each call took."""
+
+    turn: Callable[[float], list[float]]
+
+
+@dataclass(frozen=True)
 class Timing:
     seconds: float  # median of a call
     threads: int
     runs: int
 
 
-def race(contenders: dict[str, Callable[[int], Call]], threads: Iterable[int], seconds: float) -> dict[str, Timing]:
+Contender = Callable[[int], Call | Elsewhere]
+
+
+def race(contenders: Mapping[str, Contender], threads: Iterable[int], seconds: float) -> dict[str, Timing]:
     """The median time of each contender, at its best number of threads.
 
     A contender takes a number of threads and returns the function to time. That function is called for `seconds` at
@@ -36,7 +46,7 @@ def race(contenders: dict[str, Callable[[int], Call]], threads: Iterable[int], s
                 for name, call in calls.items():
                     time.sleep(SETTLE)
                     if number == 0 or max(times[name]) < WARMING:
-                        call()
+                        turn(call, 0)
                     times[name] += turn(call, seconds / 5)
             for name, found in times.items():
                 timing = Timing(median(found), count, len(found))
@@ -47,7 +57,10 @@ def race(contenders: dict[str, Callable[[int], Call]], threads: Iterable[int], s
     return best
 
 
-def turn(call: Call, seconds: float) -> list[float]:
+def turn(call: Call | Elsewhere, seconds: float) -> list[float]:
+    """The seconds of each call, for so long, and at least of one."""
+    if isinstance(call, Elsewhere):
+        return call.turn(seconds)
     times: list[float] = []
     end = time.perf_counter() + seconds
     while not times or time.perf_counter() < end:

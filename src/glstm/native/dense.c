@@ -18,28 +18,34 @@ static int blocks(const Layer *l) { return padded(l->hidden) / VL; }
 
 size_t NAME(dense_weights_size)(const Layer *l) { return (size_t)blocks(l) * row_length(l) * 4 * VL; }
 
+/* panel (columns, 4, VL) <- VL rows of w (rows, columns); `rows` of them exist. In pieces of a few columns, so that both
+   what is read and what is written stay in the cache. */
+static void pack_rows(const float *w, int columns, int rows, float *panel) {
+  for (int from = 0; from < columns; from += VL)
+    for (int lane = 0; lane < rows; lane++)
+      for (int u = from; u < columns && u < from + VL; u++) panel[(size_t)u * 4 * VL + lane] = w[(size_t)lane * columns + u];
+}
+
 /* panel[block][row entry][gate][lane] */
 void NAME(dense_pack)(const Layer *l, float *panel) {
   int D = l->inputs, H = l->hidden, K = row_length(l);
-  for (int jb = 0; jb < blocks(l); jb++)
-    for (int u = 0; u < K; u++)
-      for (int g = 0; g < 4; g++)
-        for (int lane = 0; lane < VL; lane++) {
-          int j = jb * VL + lane, row = g * H + j;
-          float w = 0;
-          if (j < H) {
-            if (u == 0) w = l->b ? l->b[row] : 0;
-            else if (u <= D) w = l->w_ih[(size_t)row * D + u - 1];
-            else w = l->w_hh[(size_t)row * H + u - 1 - D];
-          }
-          panel[(((size_t)jb * K + u) * 4 + g) * VL + lane] = w;
-        }
+  memset(panel, 0, sizeof(float) * NAME(dense_weights_size)(l));
+  for (int jb = 0; jb < blocks(l); jb++, panel += (size_t)K * 4 * VL)
+    for (int g = 0; g < 4; g++) {
+      size_t row = (size_t)g * H + jb * VL;
+      int rows = H - jb * VL < VL ? H - jb * VL : VL;
+      float *gate = panel + g * VL;
+      if (l->b) pack_rows(l->b + row, 1, rows, gate);
+      pack_rows(l->w_ih + row * D, D, rows, gate + 4 * VL);
+      pack_rows(l->w_hh + row * H, H, rows, gate + (size_t)(1 + D) * 4 * VL);
+    }
 }
 
 INLINE void product(int rows, vf acc[ROWS][4], const float *z, int stride, const float *panel, int K) {
   for (int r = 0; r < rows; r++)
-    for (int g = 0; g < 4; g++) acc[r][g] = splat(0);
-  for (int u = 0; u < K; u++) {
+    for (int g = 0; g < 4; g++) acc[r][g] = load(panel + g * VL); /* the bias: a row begins with 1 */
+  panel += 4 * VL;
+  for (int u = 1; u < K; u++) {
     vf w0 = load(panel), w1 = load(panel + VL), w2 = load(panel + 2 * VL), w3 = load(panel + 3 * VL);
     panel += 4 * VL;
     for (int r = 0; r < rows; r++) {

@@ -128,16 +128,16 @@ INLINE void slopes(const Layer *l, int samples, int jb, const float *tape, const
     vf dh_new = kk * dh_s;
     vf dc_new = kk * dc_s + dh_new * o * (1.0f - squashed * squashed);
     vf slope_g = l->logistic ? g * (1.0f - g) : 1.0f - g * g;
-    vi shut = kk == 0.0f; /* a closed unit's gates may be NaN if its input was NaN: they must have no effect */
+    vi closed = shut(kk); /* a closed unit's gates may be NaN if its input was NaN: they must have no effect */
     vf none = splat(0);
     float *d = da + (size_t)s * 4 * Hp + (size_t)jb * 4 * VL;
-    store(d, choose(shut, none, dc_new * g * i * (1.0f - i)));
-    store(d + VL, choose(shut, none, dc_new * c * f * (1.0f - f)));
-    store(d + 2 * VL, choose(shut, none, dc_new * i * slope_g));
-    store(d + 3 * VL, choose(shut, none, dh_new * squashed * o * (1.0f - o)));
-    store(dc + (size_t)s * Hp + at, choose(shut, dc_s, (1.0f - kk) * dc_s + f * dc_new));
-    store(dh + (size_t)s * dh_stride + at, choose(shut, dh_s, (1.0f - kk) * dh_s));
-    gate_gradient = choose(shut, none, gate_gradient);
+    store(d, choose(closed, none, dc_new * g * i * (1.0f - i)));
+    store(d + VL, choose(closed, none, dc_new * c * f * (1.0f - f)));
+    store(d + 2 * VL, choose(closed, none, dc_new * i * slope_g));
+    store(d + 3 * VL, choose(closed, none, dh_new * squashed * o * (1.0f - o)));
+    store(dc + (size_t)s * Hp + at, choose(closed, dc_s, (1.0f - kk) * dc_s + f * dc_new));
+    store(dh + (size_t)s * dh_stride + at, choose(closed, dh_s, (1.0f - kk) * dh_s));
+    gate_gradient = choose(closed, none, gate_gradient);
     if (dk_stride) store(dk + s * dk_stride + at, gate_gradient);
     else dk_sum += gate_gradient;
   }

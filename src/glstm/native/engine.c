@@ -1,4 +1,5 @@
-/* What Python calls: selects the kernels for this machine, divides samples among threads, adds the threads' sums. */
+/* What Python calls: selects the kernels for this machine, divides samples among threads, adds the threads' sums.
+   In every thread that computes, subnormal numbers count as 0 meanwhile (flush.h). */
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "flush.h"
 #include "team.h"
 
 #define DECLARE(M)                                                                                                  \
@@ -88,7 +90,10 @@ int glstm_lanes(int lanes) {
 }
 
 int glstm_nonlinearities(const float *x, float *sigmoid, float *tanh, int n) {
-  return kernels()->sigmoid_tanh(x, sigmoid, tanh, n);
+  FloatState before = flush_subnormals();
+  int done = kernels()->sigmoid_tanh(x, sigmoid, tanh, n);
+  set_float_state(before);
+  return done;
 }
 
 static int padded(int n, int lanes) { return (n + lanes - 1) / lanes * lanes; }
@@ -154,7 +159,9 @@ static int forward_by_team(const Kernels *use, const Layer *l, const float *pane
 #else
     Team team = {0, 1, &barrier};
 #endif
+    FloatState before = flush_subnormals();
     use->dense_forward(l, panel, 0, l->batch, team, space);
+    set_float_state(before);
   }
   free(space);
   return 0;
@@ -177,7 +184,9 @@ int glstm_dense_forward(const Layer *l) {
   for (int index = 0; index < threads; index++) {
     Share s = share(l->batch, threads, index, 1);
     float *space = floats(use->dense_forward_space(l, s.samples, 1));
+    FloatState before = flush_subnormals();
     if (space && s.samples) use->dense_forward(l, panel, s.first, s.samples, (Team){0, 1, NULL}, space);
+    set_float_state(before);
     failed |= !space;
     free(space);
   }
@@ -209,10 +218,13 @@ int glstm_dense_backward(const Layer *l, const Gradients *d) {
     if (space && dw[index] && dk[index]) {
       memset(dw[index], 0, sizeof(float) * dw_size);
       memset(dk[index], 0, sizeof(float) * T * (l->k_per_sample ? s.samples : 1) * Hp);
+      FloatState before = flush_subnormals();
       if (s.samples) use->dense_backward(l, d, transposed, s.first, s.samples, dw[index], dk[index], space);
+      set_float_state(before);
     } else failed = 1;
     free(space);
   }
+  FloatState before = flush_subnormals();
   for (int index = 0; !failed && index < threads; index++) {
     Share s = share(B, threads, index, 1);
     if (index) add_into(dw[0], dw[index], dw_size);
@@ -224,6 +236,7 @@ int glstm_dense_backward(const Layer *l, const Gradients *d) {
         else add_into(to, from, H);
       }
   }
+  set_float_state(before);
   for (int j = 0; !failed && j < H; j++)
     for (int g = 0; g < 4; g++)
       for (int u = 0; u < K; u++) {
@@ -266,10 +279,12 @@ int glstm_sparse_forward(const Layer *l, const Schedule *schedule) {
     Share s = share(l->batch, threads, index, single ? 1 : use->lanes);
     size_t size = single ? use->single_space(l, schedule) : use->sparse_space(l, s.samples, schedule->most_open);
     float *space = floats(size), *tape = l->tape ? tape_part(use, l, schedule, threads, index) : NULL;
+    FloatState before = flush_subnormals();
     if (!space) failed = 1;
     else if (!single && s.samples) use->sparse_forward(l, schedule, s.first, s.samples, tape, space);
     else
       for (int i = 0; i < s.samples; i++) use->single_forward(l, schedule, s.first + i, space);
+    set_float_state(before);
     free(space);
   }
   return failed;
@@ -288,12 +303,15 @@ int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *sc
     sums[index] = sum;
     if (space && sum) {
       memset(sum, 0, sizeof(float) * all);
+      FloatState before = flush_subnormals();
       if (s.samples)
         use->sparse_backward(l, d, schedule, s.first, s.samples, tape_part(use, l, schedule, threads, index), sum,
                              sum + in, sum + in + 4 * H * H, sum + own, space);
+      set_float_state(before);
     } else failed = 1;
     free(space);
   }
+  FloatState before = flush_subnormals();
   for (int index = 0; !failed && index < threads; index++) {
     float *parts[] = {d->dw_ih, d->dw_hh, d->db, d->dk};
     size_t sizes[] = {in, 4 * H * H, 4 * H, all - own}, at = 0;
@@ -302,6 +320,7 @@ int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *sc
       else memcpy(parts[p], sums[0] + at, sizeof(float) * sizes[p]);
     }
   }
+  set_float_state(before);
   for (int index = 0; index < threads; index++) free(sums[index]);
   free(sums);
   return failed;

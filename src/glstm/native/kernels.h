@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "flush.h"
 #include "vector.h"
 
 #define JOIN_(a, b) a##b
@@ -18,11 +19,14 @@ static inline int padded(int n) { return (n + VL - 1) / VL * VL; }
 
 static inline int any_open(const float *k, int hidden) {
   for (int j = 0; j < hidden; j++)
-    if (k[j] != 0) return 1;
+    if (!is_shut(k[j])) return 1;
   return 0;
 }
 
+/* is_shut for a vector: ones where k is 0, and not where it is subnormal. */
+INLINE vi shut(vf k) { return ((vi)k & 0x7fffffff) == 0; }
+
 /* k new + (1 - k) old: exact for k = 1, and for k = 0 the old value bit for bit. */
-INLINE vf mix(vf k, vf new_, vf old) { return choose(k == 0.0f, old, k * new_ + (1.0f - k) * old); }
+INLINE vf mix(vf k, vf new_, vf old) { return choose(shut(k), old, k * new_ + (1.0f - k) * old); }
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "engine.h"
+#include "flush.h"
 
 #define WIDEST 16 /* floats in the widest vector: the number of slots is a multiple of it */
 
@@ -13,7 +14,7 @@ void glstm_schedule_free(Schedule *schedule) {
 
 static int opens_or_closes(const float *k, int t, int H) {
   int changed = t == 0;
-  for (int j = 0; t && j < H; j++) changed |= (k[j] != 0) != (k[j - H] != 0);
+  for (int j = 0; t && j < H; j++) changed |= is_shut(k[j]) != is_shut(k[j - H]);
   return changed;
 }
 
@@ -22,7 +23,7 @@ static size_t count_spans(Schedule *schedule, const float *k) {
   size_t listed = 0;
   for (int t = 0; t < schedule->steps; t++, k += schedule->hidden) {
     int open = 0;
-    for (int j = 0; j < schedule->hidden; j++) open += k[j] != 0;
+    for (int j = 0; j < schedule->hidden; j++) open += !is_shut(k[j]);
     if (opens_or_closes(k, t, schedule->hidden)) schedule->spans++, listed += open;
     if (open > schedule->most_open) schedule->most_open = open;
   }
@@ -39,7 +40,7 @@ static void assign_slots(Schedule *schedule, Cursor *at, int span, const float *
   schedule->offset[span] = at->listed, schedule->slots_used[span] = 0;
   schedule->leaving_offset[span] = at->left, schedule->arriving_offset[span] = at->came;
   for (int j = 0; j < H; j++) {
-    int open = k[j] != 0, has_slot = at->slot_of[j] >= 0;
+    int open = !is_shut(k[j]), has_slot = at->slot_of[j] >= 0;
     if (!open && has_slot) {
       schedule->leaving[at->left] = j, schedule->leaving_slots[at->left++] = at->slot_of[j];
       at->slot_of[j] = -1;

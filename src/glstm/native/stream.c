@@ -1,6 +1,7 @@
 /* Streams on this machine: stream.h behind one pointer, the only argument of most calls from Python. */
 #define GLSTM_RAW
 #define GLSTM_POOL
+#include "flush.h"
 #include "stream.h"
 
 typedef struct {
@@ -23,19 +24,23 @@ static void take(const Stream *s, const float *x) {
 
 void glstm_stream_reset(const Stream *s) { glstm_reset(s->model, s->state); }
 
-void glstm_stream_step(const Stream *s) { take(s, s->x); }
+/* Several samples, one after the other. */
+void glstm_stream_run(const Stream *s, const float *x, uint32_t steps) {
+  FloatState before = flush_subnormals();
+  uint32_t n;
+  for (n = 0; n < steps; n++) take(s, x + (size_t)n * s->model->raw);
+  set_float_state(before);
+}
+
+void glstm_stream_step(const Stream *s) { glstm_stream_run(s, s->x, 1); }
 
 void glstm_stream_output(const Stream *s) {
+  FloatState before = flush_subnormals();
   glstm_output(s->model, *s->state.step, s->state.number, s->y, s->space);
+  set_float_state(before);
 }
 
 void glstm_stream_step_output(const Stream *s) {
-  take(s, s->x);
+  glstm_stream_step(s);
   glstm_stream_output(s);
-}
-
-/* Several samples, one after the other. */
-void glstm_stream_run(const Stream *s, const float *x, uint32_t steps) {
-  uint32_t n;
-  for (n = 0; n < steps; n++) take(s, x + (size_t)n * s->model->raw);
 }

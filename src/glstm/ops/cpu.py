@@ -23,6 +23,7 @@ from glstm.ops.contract import Inputs, Made
 SIDE_BY_SIDE = False
 HOW = 2  # two numbers about a tape: how many threads wrote it, and whether it holds open units only
 WIDEST = 16  # floats in the widest vector
+FEW_MORE = 3  # samples: a single one may then be sparse up to an openness of a quarter
 MOST_CHOICES = 16  # shapes of x for which the choice between dense and sparse is remembered, for each table
 
 
@@ -85,8 +86,10 @@ def empty_tape(x: Tensor, w_hh: Tensor) -> Tensor:
 
 
 def tape_size(steps, batch, hidden):
-    """The size of the dense tape. A sparse tape fills only its beginning; memory not written to is never allocated."""
-    return steps * batch * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST)
+    """The size of the dense tape, and a little more for few samples: a sparse tape has whole vectors of them. The size
+    must not depend on the path, which torch.compile does not know, and must be one formula for every batch. A sparse
+    tape fills only its beginning; memory not written to is never allocated."""
+    return steps * (batch + FEW_MORE) * 6 * ((hidden + WIDEST - 1) // WIDEST * WIDEST)
 
 
 class Schedule:
@@ -234,6 +237,8 @@ def _plain(tensor: Any) -> Any:
     """A contiguous tensor without torch's lazy negation; or None."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
+    if tensor.dtype is torch.float32 and tensor.numel() >= memory.LARGE:
+        return memory.borrow(tensor.numel()).view(tensor.shape).copy_(tensor)
     return tensor.resolve_neg().contiguous()
 
 

@@ -1,0 +1,34 @@
+"""The table of the CPU benchmark for a document, from its JSON."""
+
+from glstm.bench.cpu import EAGER, FLUSHING, ONNX, OURS, TORCH
+
+NAMES = (OURS, TORCH, ONNX, EAGER)
+
+
+def table(results: list[dict]) -> list[str]:
+    """Lines of Markdown. In a cell: as it comes / with flushing; the ratio is to the fastest peer of the same kind."""
+    return ["| case | " + " | ".join(NAMES) + " | ratio |", "|---" * (len(NAMES) + 2) + "|", *map(_line, results)]
+
+
+def _line(result: dict) -> str:
+    cells = [both(*(_ms(result, name + kind) for kind in ("", FLUSHING))) for name in NAMES]
+    ratios = [_ratio(result, flushing) for flushing in (False, True)]
+    return f"| {result['name']} | {' | '.join(cells)} | **{both(*ratios)}** |"
+
+
+def both(as_it_comes: str, flushing: str) -> str:
+    return as_it_comes if not flushing else f"{as_it_comes} / {flushing}"
+
+
+def _ms(result: dict, name: str) -> str:
+    return milliseconds(result["timings"][name]["seconds"]) if name in result["timings"] else ""
+
+
+def milliseconds(seconds: float) -> str:
+    value = 1e3 * seconds
+    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.3g} ms"
+
+
+def _ratio(result: dict, flushing: bool) -> str:
+    found = [ratio for name, ratio in result["ratios"].items() if name.endswith(FLUSHING) == flushing]
+    return f"{min(found):.1f}" if found else ""
