@@ -171,7 +171,8 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     numbers = models * (4 * hidden * columns + (shape.steps * hidden if k.dim() == 3 else 0))
     run.launch(
         "finish", (-(-numbers // THREADS), 1), THREADS,
-        multiply(across, rows), dk_parts, dw_ih, dw_hh, db, dk, models, shape.steps, shape.tiles,
+        multiply(across, rows), dk_parts, None, dw_ih, dw_hh, db, None, dk, None, None, None,
+        models, shape.steps, shape.tiles, 0,
     )  # fmt: skip
     dx = None
     if need_x:
