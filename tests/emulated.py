@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from glstm.ops import gpu
+from glstm.ops.gpu import fused, scan
 from glstm.ops.gpu import runtime as gpu_runtime
-from glstm.ops.gpu import scan
 from glstm.ops.gpu.runtime import Kernels
 
 DEVICE = Path(__file__).parent / "emulation" / "device.h"
@@ -97,6 +97,9 @@ def emulated(monkeypatch):
     monkeypatch.setattr(gpu, "properties", lambda device: properties)
     monkeypatch.setattr(gpu, "usable", lambda x, k_h: k_h is None)
     monkeypatch.setattr(Kernels, "starter", starter)
-    for module in (gpu, scan):
+    for module in (gpu, scan, fused):
         monkeypatch.setattr(module, "multiply", lambda a, b: torch.bmm(a.float(), b.float()))
+    monkeypatch.setattr(fused, "_plans", {})  # plans made here are of this device, and of one layout
+    monkeypatch.setattr(fused, "_gates", {})
+    started.clear()
     return lambda ranks: monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)

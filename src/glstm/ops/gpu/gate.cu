@@ -3,6 +3,7 @@
 
 #define LANES 32
 #define ROWS 8 // of a table, that a block takes at once
+#define BLOCK (LANES * ROWS)
 
 __device__ __forceinline__ void load_values(Real v[MOST_VALUES], const float *v_0, const float *v_1, const float *v_2, int unit) {
   v[0] = v_0 ? v_0[unit] : 0, v[1] = v_1 ? v_1[unit] : 0, v[2] = v_2 ? v_2[unit] : 0;
@@ -27,7 +28,7 @@ extern "C" __global__ void open_gate(const void *times, const float *__restrict_
 
 // parts: (chunks, MOST_VALUES, H), for `finish` to add up. dk: (tiles, T * samples, H). A block takes 32 units and a chunk of
 // rows, always in the same order.
-extern "C" __global__ void __launch_bounds__(LANES * ROWS)
+extern "C" __global__ void __launch_bounds__(BLOCK)
 gate_slopes(const void *times, const float *__restrict__ v_0, const float *__restrict__ v_1, const float *__restrict__ v_2,
             const float *__restrict__ k, const float *__restrict__ dk, float *__restrict__ parts, double origin, double unit,
             double leak, int H, int first, int T, int samples, int reversed, int tiles) {
