@@ -18,6 +18,7 @@ from glstm.timed import table
 from glstm.times import PLAIN, Frame
 from helpers import relative_error
 
+on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
 
 LIMITS = {"high": 1.5e-2, "highest": 1e-4}  # of few steps and samples: rounding averages out less
@@ -363,3 +364,42 @@ def test_emulated_the_same_as_by_a_table_after_every_change(emulated, precision)
             assert torch.allclose(found, layer(x)[0], atol=1e-6)
         seen.append(found)
     assert not any(torch.equal(one, other) for one, other in pairwise(seen[:-1]))
+
+
+LARGE = {
+    "one block": ("g-LSTM", {}, 1, 33, (60, 13), {}),
+    "a cluster": ("g-LSTM", {}, 2, 110, (60, 13), {"hx": True}),
+    "a larger cluster": ("g-LSTM", {}, 1, 220, (40, 19), {"sequence": False}),
+    "phases, many inputs": ("PLSTM", {"num_layers": 2}, 9, 70, (50, 5), {}),
+    "always open, both directions": ("LSTM", {"bidirectional": True, "bias": False}, 3, 128, (30, 9), {}),
+    "times": ("g-LSTM", {"batch_first": True}, 1, 110, (40, 9), {"times": "shared"}),
+    "times of each sample": ("g-LSTM", {}, 1, 300, (30, 6), {"times": "own"}),
+}
+
+
+@on_device
+@both_precisions
+@pytest.mark.parametrize("case", LARGE)
+def test_layers_on_a_device_against_float64_and_the_same_bits_every_time(precision, case):
+    kind, options, inputs, hidden, (steps, batch), call = LARGE[case]
+    torch.manual_seed(4)
+    layer = LAYERS[kind](inputs, hidden, **options).cuda()
+    layer._new = False
+    if kind == "g-LSTM":
+        layer.set_gate(mu=(1, steps), sigma=steps / 4)
+    shape = (batch, steps) if layer.batch_first else (steps, batch)
+    rows = layer.num_layers * layer.num_directions
+    x = torch.randn(*shape, inputs, device="cuda")
+    state = tuple(0.3 * torch.randn(2, rows, batch, hidden, device="cuda")) if call.get("hx") else None
+    times = None
+    if "times" in call:
+        times = (
+            2 * torch.rand(steps, *((batch,) if call["times"] == "own" else ()), dtype=torch.float64).cumsum(0).cuda()
+        )
+    sequence = call.get("sequence", True)
+    check(layer, LIMITS[precision], x, state, times, sequence)
+    first = results(layer, x, state, times, sequence)
+    assert fused._plans
+    for _ in range(20):
+        again = results(layer, x, state, times, sequence)
+        assert all(torch.equal(first[name], part) for name, part in again.items())
