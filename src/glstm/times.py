@@ -167,8 +167,8 @@ def as_times(
 
     Whole numbers become float64 and float64 stays: timestamps in a large unit must not lose their last digits.
     Where values are not known yet only the shape is checked: inside torch.compile, torch.export and torch.vmap, while a
-    CUDA graph is captured, and of tensors without values. Whoever looks at values on a GPU waits for it: a tensor there is
-    checked once, and one on the host is checked before it is copied.
+    CUDA graph is captured, and of tensors without values. Whoever looks at values on a GPU waits for it: a tensor there
+    is checked once, and one on the host is checked before it is copied.
     """
     if times is None:
         return count_up(steps, device)

@@ -363,7 +363,7 @@ def test_emulated_the_same_as_by_a_table_after_every_change(emulated, precision)
         with layer.recording_openness():
             assert torch.allclose(found, layer(x)[0], atol=1e-6)
         seen.append(found)
-    assert not any(torch.equal(one, other) for one, other in pairwise(seen[:-1]))
+    assert not any(torch.equal(one, other) for one, other in pairwise(seen[:4]))
 
 
 LARGE = {
