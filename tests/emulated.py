@@ -100,6 +100,5 @@ def emulated(monkeypatch):
     for module in (gpu, scan, fused):
         monkeypatch.setattr(module, "multiply", lambda a, b: torch.bmm(a.float(), b.float()))
     monkeypatch.setattr(fused, "_plans", {})  # plans made here are of this device, and of one layout
-    monkeypatch.setattr(fused, "_gates", {})
     started.clear()
     return lambda ranks: monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)

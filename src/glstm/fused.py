@@ -11,6 +11,8 @@ from glstm.timed import Times, table
 from glstm.times import Frame, count_up
 from glstm.weights import Weights
 
+Made = fused.Made
+
 # Exactly these classes: a subclass may open otherwise.
 KINDS = {Open: fused.OPEN, Gaussian: fused.GAUSSIAN, Phased: fused.PHASED}
 
@@ -31,7 +33,7 @@ class Layer(NamedTuple):
 
     def run(
         self, x: Tensor, weights: Weights, values: dict[str, Tensor], h0: Tensor | None, c0: Tensor | None
-    ) -> fused.Made | None:
+    ) -> Made | None:
         """All h or None, final h, final c, from one operator; None where there is none for this layer."""
         kind = KINDS.get(type(self.gate))
         if kind is None or self.segment is not None or self.backend not in ("auto", "cuda"):
@@ -41,7 +43,7 @@ class Layer(NamedTuple):
         call = fused.Call(gate, self.times, self.backwards, self.candidate, self.sequence)
         return fused.run(call, self.by_gate, x, weights, h0, c0, tuple(values.values()))
 
-    def by_gate(self, x: Tensor, w_ih, w_hh, b_ih, b_hh, h0: Tensor | None, c0: Tensor | None, *values) -> fused.Made:
+    def by_gate(self, x: Tensor, w_ih, w_hh, b_ih, b_hh, h0: Tensor | None, c0: Tensor | None, *values) -> Made:
         """The same from a table, which the gate makes first."""
         times = count_up(self.times, x.device) if isinstance(self.times, range) else self.times
         named = dict(zip(self.gate.names, values, strict=True))
@@ -49,7 +51,7 @@ class Layer(NamedTuple):
         k = table(self.gate, named, self.frame, times, *options)
         return self.by_table(x, Weights(w_ih, w_hh, b_ih, b_hh), k.flip(0) if self.backwards else k, h0, c0)
 
-    def by_table(self, x: Tensor, weights: Weights, k: Tensor, h0: Tensor | None, c0: Tensor | None) -> fused.Made:
+    def by_table(self, x: Tensor, weights: Weights, k: Tensor, h0: Tensor | None, c0: Tensor | None) -> Made:
         w_hh = weights.w_hh
         if h0 is None or c0 is None:
             h0 = c0 = x.new_zeros(x.shape[1], w_hh.shape[-1], dtype=w_hh.dtype)

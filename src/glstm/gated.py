@@ -13,12 +13,11 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from glstm.errors import ShapeError
-from glstm.fused import Layer
+from glstm.fused import Layer, Made
 from glstm.gates import Gate, check_threshold
 from glstm.ndarrays import like
 from glstm.ops import CANDIDATES
 from glstm.ops.backends import NAMES as BACKEND_NAMES
-from glstm.ops.gpu.fused import Made
 from glstm.ops.operator import check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
@@ -175,8 +174,8 @@ class GatedLSTM(TimedWeights):
         t = as_times(times, steps, batch, self.batch_first, x.device, in_callers_order)
         t = t[:, order] if t.dim() == 2 and order is not None else t
         h, c = self._initial_state(hx, x, batched=True)
-        if order is not None and hx is not None:
-            h, c = [row[order] for row in h], [row[order] for row in c]
+        if order is not None:
+            h, c = ([None if row is None else row[order] for row in rows] for rows in (h, c))
         if not torch.compiler.is_compiling() and self._new and (self.training or self.seen is None):
             self._meet(x, range(1, steps + 1) if times is None else t, valid)
         alone = not transforming() and not watched((x,)) and self._alone()

@@ -6,7 +6,8 @@ for the device. Whatever is unusual is left to the table and `gated_lstm`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,29 +63,24 @@ def gate_constants(kind: int, times: int, framed: bool) -> dict[str, int]:
     return {"GATE": kind, "TIMES": times, "FRAMED": framed}
 
 
-_gates: dict[tuple[int, int, bool], Kernels] = {}
-
-
+@cache
 def gate_kernels(kind: int, times: int, framed: bool) -> Kernels:
     """One for all sizes."""
-    key = (kind, times, framed)
-    if key not in _gates:
-        _gates[key] = Kernels(source(), gate_constants(*key))
-    return _gates[key]
+    return Kernels(source(), gate_constants(kind, times, framed))
 
 
 def run(
     call: Call,
     again: Callable[..., Made],
     x: Tensor,
-    weights: Sequence[Maybe],  # w_ih, w_hh, b_ih, b_hh
+    weights: Sequence[Any],  # w_ih, w_hh and, or None, b_ih, b_hh
     h0: Maybe,
     c0: Maybe,
     values: Sequence[Tensor],
 ) -> Made | None:
     """None where this is not the way. `again(x, *weights, h0, c0, *values)` computes the same by a table: for
     derivatives of derivatives."""
-    tensors = (*weights, h0, c0, *values)
+    tensors: list[Any] = [*weights, h0, c0, *values]
     if not _usual(x, call.times, tensors):
         return None
     wanted = torch.is_grad_enabled() and (
@@ -96,8 +92,7 @@ def run(
     times = call.times if isinstance(call.times, Tensor) else None
     if wanted:
         return Fused.apply(plan, again, times, x, *tensors)  # pyright: ignore[reportReturnType]
-    with torch.no_grad():
-        return plan.forward(times, x, *tensors)[:3]
+    return plan.forward(times, x, *tensors)[:3]
 
 
 def _usual(x: Tensor, times: Tensor | range, tensors: Sequence[Maybe]) -> bool:
@@ -221,10 +216,6 @@ class Plan:
         """Gradients of x, the weights and biases, h0, c0 and the gate's values, where they are needed."""
         shape = self.shape
         times, x, w_ih, w_hh, b_ih, b_hh, _, _, *values, tape = map(_plain, saved)
-        assert x is not None
-        assert w_ih is not None
-        assert w_hh is not None
-        assert tape is not None
         dh, dh_n, dc_n = map(_plain, gradients)
         need_x, _, _, _, _, need_h0, need_c0, *need_values = needs
         da = x.new_empty(self.da_shape, dtype=self.narrow)
@@ -237,7 +228,7 @@ class Plan:
             _at(dh), 0, _at(dh_n), _at(dc_n), w_hh.data_ptr(), k,
             start + gates, start + c_before, start + h_before, da.data_ptr(), dk.data_ptr(), _at(dh0), _at(dc0),
         )  # fmt: skip
-        parts, by_value = None, [None] * MOST_VALUES
+        parts, by_value = None, list[Maybe]([None] * MOST_VALUES)
         if any(need_values):
             parts = x.new_empty(self.chunks * MOST_VALUES * shape.hidden)
             at = [0] * MOST_VALUES
@@ -327,7 +318,7 @@ def _by_table(again: Callable[..., Made], gradients, needs: Sequence[bool], inpu
     return [next(found) if need else None for need in needs]
 
 
-def _plain(tensor: Maybe) -> Maybe:
+def _plain(tensor: Any) -> Any:
     """As the kernels read them: contiguous, without torch's lazy negation."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor
