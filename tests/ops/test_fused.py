@@ -145,11 +145,8 @@ def results(layer: GatedLSTM, x, hx=None, times=None, sequence=True):
     inputs = [part.detach().clone().requires_grad_() for part in inputs]
     output, (h_n, c_n) = layer(inputs[0], tuple(inputs[1:]) or None, times, sequence=sequence)
     generator = torch.Generator().manual_seed(2)
-    loss = sum(
-        (part * torch.randn(part.shape, generator=generator).to(part)).sum()
-        for part in (output, h_n, c_n)
-        if part is not None
-    )
+    parts = [part for part in (output, h_n, c_n) if part is not None]
+    loss = torch.stack([(part * torch.randn(part.shape, generator=generator).to(part)).sum() for part in parts]).sum()
     names = [name for name, _ in layer.named_parameters()]
     gradients = torch.autograd.grad(loss, [*inputs, *layer.parameters()])
     outputs = {"h": output, "h_n": h_n, "c_n": c_n}
