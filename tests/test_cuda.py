@@ -93,6 +93,19 @@ def test_a_layer_is_captured_in_training_and_in_evaluation(make, hidden, options
         assert all(torch.equal(one, other) for one, other in zip(captured, call(), strict=True))
 
 
+@pytest.mark.parametrize("make", [narrow, own_gate])
+@pytest.mark.parametrize("inputs", [2, 9])
+def test_a_layer_under_autocast_computes_in_its_own_precision(make, inputs):
+    torch.manual_seed(0)
+    layer, x = make(inputs, 33, device="cuda"), torch.randn(20, 9, inputs, device="cuda").bfloat16()
+    results = []
+    for autocast in (False, True):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
+            output = layer(x if autocast else x.float())[0]
+            results.append([output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("make", [narrow, wheel, LSTM, own_gate])
 @pytest.mark.parametrize("timed", [False, True])

@@ -13,7 +13,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
   const Place at = my_place();
   const Gathering gathering(barriers, parts, at);
   const i64 model = at.model, tiles = gridDim.x / RANKS;
-  w_hh += model * 4 * H * H, k += model * T * H * (K_PER_SAMPLE ? B : 1), dh0 += dh0 ? model * B * H : 0, dc0 += dc0 ? model * B * H : 0;
+  w_hh += model * 4 * H * H, k += model * T * H * (K_PER_SAMPLE ? B : 1);
 
   // Transposed: rows are the units that h comes from, columns the slopes in the order of da_shared.
   u32 r[TILES][2 * UNITS * WARPS][4];
@@ -242,8 +242,9 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++)
     if (real[cell]) {
-      if (dh0) dh0[at.sample(cell & 1) * H + at.unit(cell >> 1)] = dh[cell];
-      if (dc0) dc0[at.sample(cell & 1) * H + at.unit(cell >> 1)] = dc[cell];
+      const i64 out = (model * B + at.sample(cell & 1)) * H + at.unit(cell >> 1);
+      if (dh0) dh0[out] = dh[cell];
+      if (dc0) dc0[out] = dc[cell];
     }
 }
 

@@ -13,7 +13,8 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   const i64 model = at.model, tiles = gridDim.x / RANKS;
   x += model * x_model, w_ih += model * 4 * H * D, w_hh += model * 4 * H * H, b += model * 4 * H;
   k += model * T * H * (K_PER_SAMPLE ? B : 1), h_n += model * B * H, c_n += model * B * H;
-  h0 += h0 ? model * B * H : 0, c0 += c0 ? model * B * H : 0;
+  if (h0) h0 += model * B * H;
+  if (c0) c0 += model * B * H;
 
   Weights weights;
   weights.load(w_hh, at);

@@ -20,6 +20,7 @@ from glstm.ops import gpu
 from glstm.ops.gpu import scan
 from glstm.ops.gpu.products import drive_of, multiply
 from glstm.ops.gpu.runtime import HERE, Kernels, Prepared
+from glstm.ops.operator import autocasting
 
 # Kinds of gates, kinds of times, and the most values that a unit of a gate has: as in gate.cuh.
 OPEN, GAUSSIAN, PHASED = range(3)
@@ -80,6 +81,8 @@ def run(
 ) -> Made | None:
     """None where this is not the way. `again(x, *weights, h0, c0, *values)` computes the same by a table: for
     derivatives of derivatives."""
+    if autocasting(x.device):  # as `gated_lstm` does: in the precision of the weights
+        x, h0, c0 = (None if part is None else part.to(weights[1].dtype) for part in (x, h0, c0))  # pyright: ignore
     tensors: list[Any] = [*weights, h0, c0, *values]
     if not _usual(x, call.times, tensors):
         return None
@@ -97,7 +100,7 @@ def run(
 
 def _usual(x: Tensor, times: Tensor | range, tensors: Sequence[Maybe]) -> bool:
     """Plain float32 tensors of one device that the engine can use; nobody looks at what lies between."""
-    if transforming() or torch._C._is_any_autocast_enabled() or forward_ad._current_level >= 0:
+    if transforming() or forward_ad._current_level >= 0:
         return False
     if x.dtype is not torch.float32 or not gpu.usable(x, None):
         return False
@@ -212,6 +215,7 @@ class Plan:
         )  # fmt: skip
         return h, h_n, c_n, tape
 
+    @gpu.as_written
     def backward(self, gradients: Sequence[Maybe], needs: Sequence[bool], saved: Sequence[Maybe]) -> list[Maybe]:
         """Gradients of x, the weights and biases, h0, c0 and the gate's values, where they are needed."""
         shape = self.shape
