@@ -185,6 +185,7 @@ class Plan:
             found = self._ways_back[sequence] = self._scan("backward", sequence, True, 13), finish
         return found
 
+    @gpu.as_written
     def forward(
         self,
         times: Maybe,
