@@ -1,6 +1,6 @@
 // da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or (tiles, T, H)
-// to be summed. dh0, dc0: null where nobody asks. The slopes of a warp's units are shared in 16 bits, scaled by a power of two that is found from a bound on
-// them: a warp's gradients may all be 1e-30.
+// to be summed. dh0, dc0: null where nobody asks. The slopes of a warp's units are shared in 16 bits, scaled by a power of two
+// that is found from a bound on them: a warp's gradients may all be 1e-30.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, const float *__restrict__ dh_n,
          const float *__restrict__ dc_n, const float *__restrict__ w_hh, const float *__restrict__ k,
@@ -88,8 +88,8 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
 #pragma unroll
     for (int cell = 0; cell < CELLS; cell++) {
       const i64 out = out_at[cell & 1] + at.unit_there(cell >> 1);
-      if (SEQUENCE && dh_all) next_dh[cell] = load_early(dh_all + out);
-      if (SEQUENCE && dc_all) next_dc[cell] = load_early(dc_all + out);
+      if (SEQUENCE) load_early(next_dh[cell], dh_all + out, dh_all != nullptr);
+      if (SEQUENCE) load_early(next_dc[cell], dc_all + out, dc_all != nullptr);
     }
   };
   auto move_on = [&](bool more) {
