@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from ctypes import byref, c_void_p
+from ctypes import byref
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -19,8 +19,9 @@ import pytest
 import torch
 
 from glstm.ops import gpu
-from glstm.ops.gpu import scan
-from glstm.ops.gpu.runtime import Kernels, _as_argument
+from glstm.ops.gpu import fused, scan
+from glstm.ops.gpu import runtime as gpu_runtime
+from glstm.ops.gpu.runtime import Kernels
 
 DEVICE = Path(__file__).parent / "emulation" / "device.h"
 # What is loaded from here runs, so nobody else may write here; workers and later runs share it.
@@ -31,7 +32,7 @@ OWN = ("-fvisibility=hidden", "-fno-gnu-unique")  # each library has its own dev
 
 def translated(source: str) -> str:
     """Without the assembly, and with tables in shared memory where the emulated block has them."""
-    source = source[source.index("// A cell is a unit of a sample.") :]
+    source = source.replace((gpu_runtime.HERE / "instructions.cuh").read_text(), "")
     source = source.replace("extern __shared__ uint4 rest_of_weights[];", "")
     source = re.sub(
         r"__shared__ (?:__align__\(\d+\) )?(\w+) (\w+)((?:\[[^;]*\])+);",
@@ -73,18 +74,18 @@ def own_folder(path: Path) -> Path:
     return path
 
 
-def prepare(self: Kernels, name: str, blocks, threads: int, *arguments, shared_bytes: int = 0):
+started: list[str] = []  # the names of the kernels that ran
+
+
+def starter(self: Kernels, name: str, device, blocks, threads: int, shared_bytes: int):
     function = getattr(library(self), f"run_{name}")
-    values = [_as_argument(argument) for argument in arguments]
-    pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
     together = self.constants.get("RANKS", 1) if name in ("forward", "backward") else 1
 
-    def launch(last: int | None = None) -> None:
-        if last is not None:
-            values[-1].value = last
-        function(*blocks, threads, together, byref(pointers))
+    def start(parameters) -> None:
+        started.append(name)
+        function(*blocks, threads, together, byref(parameters))
 
-    return launch
+    return start
 
 
 @pytest.fixture
@@ -95,7 +96,9 @@ def emulated(monkeypatch):
     properties = SimpleNamespace(major=9, multi_processor_count=132, shared_memory_per_block_optin=232448)
     monkeypatch.setattr(gpu, "properties", lambda device: properties)
     monkeypatch.setattr(gpu, "usable", lambda x, k_h: k_h is None)
-    monkeypatch.setattr(Kernels, "prepare", prepare)
-    for module in (gpu, scan):
+    monkeypatch.setattr(Kernels, "starter", starter)
+    for module in (gpu, scan, fused):
         monkeypatch.setattr(module, "multiply", lambda a, b: torch.bmm(a.float(), b.float()))
+    monkeypatch.setattr(fused, "_plans", {})  # plans made here are of this device, and of one layout
+    started.clear()
     return lambda ranks: monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)

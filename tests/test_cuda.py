@@ -6,9 +6,11 @@ import torch
 from own_things import LeakyCell, Parity
 from torch import nn
 
-from glstm import GLSTM, SequenceModel
+from glstm import GLSTM, LSTM, PLSTM, SequenceModel
 from glstm.data import Adding, ArrayTask
 from glstm.data.images import PixelTask
+from glstm.gated import GatedLSTM
+from glstm.gates import Gaussian
 from glstm.recipes import Recipe, make_task, model_maker
 from glstm.training import Population
 from glstm.training.loop import Trainer
@@ -33,6 +35,102 @@ def test_a_layer_on_the_device_equals_one_on_the_cpu():
     for mine, expected in zip(results[1], results[0], strict=True):
         assert mine.is_cuda
         assert relative_error(mine.cpu(), expected) < 1e-11
+
+
+class Wider(Gaussian):
+    """A gate that the engine does not know: its table is made by torch."""
+
+    def openness(self, times, unit, training):
+        return super().openness(times, unit, training).sqrt()
+
+
+def own_gate(inputs, hidden, **options):
+    return GatedLSTM(inputs, hidden, gate=Wider((1, 20), 6.0), **options)
+
+
+def narrow(inputs, hidden, **options):
+    return GLSTM(inputs, hidden, mu=(1, 20), sigma=6.0, threshold=0.05, **options)
+
+
+def wheel(inputs, hidden, **options):
+    return PLSTM(inputs, hidden, tau=9.0, s=(0.0, 9.0), r=0.4, **options)
+
+
+@pytest.mark.parametrize("make", [narrow, wheel, LSTM, own_gate])
+@pytest.mark.parametrize(("hidden", "options"), [(33, {}), (110, {"num_layers": 2, "bidirectional": True}), (400, {})])
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_layer_is_captured_in_training_and_in_evaluation(make, hidden, options, timed):
+    torch.manual_seed(0)
+    layer = make(2, hidden, device="cuda", **options)
+    x = torch.randn(20, 9, 2, device="cuda", requires_grad=True)
+    times = torch.rand(20, 9, device="cuda").cumsum(0) * 2 if timed else None
+
+    def train():
+        output, (h_n, c_n) = layer(x, times=times)
+        return output, *torch.autograd.grad(output.square().sum() + h_n.sum() + c_n.sum(), [x, *layer.parameters()])
+
+    def evaluate():
+        with torch.no_grad():
+            output, (h_n, c_n) = layer(x, times=times)
+        return output, h_n, c_n
+
+    for training, call in ((True, train), (False, evaluate)):
+        layer.train(training)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                call()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = call()
+        with torch.no_grad():  # the graph reads what is there when it is replayed
+            x.normal_()
+            for parameter in layer.parameters():
+                parameter.mul_(1.01)
+        graph.replay()
+        assert all(torch.equal(one, other) for one, other in zip(captured, call(), strict=True))
+
+
+@pytest.mark.parametrize("make", [narrow, own_gate])
+@pytest.mark.parametrize("inputs", [2, 9])
+def test_a_layer_under_autocast_computes_in_its_own_precision(make, inputs):
+    torch.manual_seed(0)
+    layer, x = make(inputs, 33, device="cuda"), torch.randn(20, 9, inputs, device="cuda").bfloat16()
+    results = []
+    for autocast in (False, True):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocast):
+            output = layer(x if autocast else x.float())[0]
+            results.append([output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("make", [narrow, wheel, LSTM, own_gate])
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_layer_asks_the_device_for_nothing(make, timed):
+    """After its first call, and of times that were checked before, it never waits."""
+    layer, x = make(1, 20, device="cuda"), torch.randn(20, 3, 1, device="cuda")
+    times = torch.arange(1, 21, device="cuda") if timed else None
+    for training in (True, False):
+        layer.train(training)
+        layer(x, times=times)[0].sum().backward()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            layer(x, times=times)[0].sum().backward()
+            with torch.no_grad():
+                layer(x, times=times)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    if timed:
+        with pytest.raises(ValueError, match="must increase"):
+            layer(x, times=times.flip(0))
+        times[3] = 100
+        with pytest.raises(ValueError, match="must increase"):
+            layer(x, times=times)
+        with pytest.raises(ValueError, match="must increase"):
+            layer(x, times=times)
 
 
 def test_the_adding_task_is_made_where_it_is_trained_on(tmp_path):

@@ -13,9 +13,10 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from glstm.errors import ShapeError
+from glstm.fused import Layer, Made
 from glstm.gates import Gate, check_threshold
 from glstm.ndarrays import like
-from glstm.ops import CANDIDATES, gated_lstm
+from glstm.ops import CANDIDATES
 from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import check_segment, watched
 from glstm.ops.recorded import transforming
@@ -24,7 +25,7 @@ from glstm.timed import TimedWeights, Times
 from glstm.times import Frame, as_times, count_up
 
 State = tuple[Tensor, Tensor]
-Rows = Sequence[Tensor] | Tensor  # one for each layer and direction
+Rows = Sequence[Tensor | None] | Tensor  # one for each layer and direction
 
 LARGEST_TABLE = 2**24  # numbers in a table of openness that is made at once in evaluation
 
@@ -140,8 +141,9 @@ class GatedLSTM(TimedWeights):
         x = x if batched else x.unsqueeze(1)
         if batched and self.batch_first:
             x = x.transpose(0, 1)
-        alone = self._alone(x)
-        if times is None and alone:
+        unwatched = not transforming() and not watched((x,))
+        alone = unwatched and self._alone()
+        if times is None and unwatched:
             t = range(1, x.shape[0] + 1)
         else:
             t = as_times(times, x.shape[0], x.shape[1], batched and self.batch_first, x.device)
@@ -173,11 +175,12 @@ class GatedLSTM(TimedWeights):
         t = t[:, order] if t.dim() == 2 and order is not None else t
         h, c = self._initial_state(hx, x, batched=True)
         if order is not None:
-            h, c = [row[order] for row in h], [row[order] for row in c]
+            h, c = ([None if row is None else row[order] for row in rows] for rows in (h, c))
         if not torch.compiler.is_compiling() and self._new and (self.training or self.seen is None):
             self._meet(x, range(1, steps + 1) if times is None else t, valid)
+        alone = not transforming() and not watched((x,)) and self._alone()
         equally_long = bool((lengths == steps).all())
-        output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, self._alone(x))
+        output, (h, c) = self._run(x, h, c, t, None if equally_long else valid, sequence, alone)
         if back is not None:
             h, c = h[:, back], c[:, back]
             if self._recorded is not None:  # the tables of this call, in the caller's order
@@ -205,17 +208,15 @@ class GatedLSTM(TimedWeights):
                 f"but has shape {tuple(input.shape)}"
             )
 
-    def _alone(self, x: Tensor) -> bool:
-        """Whether nobody will want to know how the result came about: no gradient, no transform, no tracer."""
-        recorded = self.training or torch.is_grad_enabled() or self._recorded is not None or self._given is not None
-        return not recorded and not transforming() and not watched((x,))
+    def _alone(self) -> bool:
+        """Whether nobody will want to know how the result came about, if nothing watches: no gradient, no record."""
+        return not (self.training or torch.is_grad_enabled() or self._recorded is not None or self._given is not None)
 
     def _initial_state(self, hx: State | None, x: Tensor, batched: bool) -> tuple[Rows, Rows]:
-        """h and c before the first step, (B, H) for each layer and direction."""
+        """h and c before the first step, (B, H) for each layer and direction; None for zeros."""
         rows = self.num_layers * self.num_directions
         if hx is None:
-            zeros = [x.new_zeros(x.shape[1], self.hidden_size, dtype=self.weights("_l0").w_hh.dtype)] * rows
-            return zeros, zeros
+            return [None] * rows, [None] * rows
         expected = (rows, x.shape[1], self.hidden_size) if batched else (rows, self.hidden_size)
         if not isinstance(hx, tuple | list) or len(hx) != 2:
             raise ValueError(f"hx must be a pair (h_0, c_0), not {type(hx).__name__}")
@@ -248,35 +249,32 @@ class GatedLSTM(TimedWeights):
         self, x: Tensor, h0: Rows, c0: Rows, times: Times, valid: Tensor | None, sequence: bool, alone: bool
     ) -> tuple[Tensor | None, State]:
         """All layers and directions over x (T, B, D), each from its own state."""
-        finals = []
+        finals: list[Made] = []
         outputs: list[Tensor] = []
+        # The table of openness need not exist where nobody asks for it.
+        unseen = valid is None and self._recorded is None and self._given is None and not watched((x,))
         for row, (depth, suffix) in enumerate(self.places()):
             if outputs and row % self.num_directions == 0:
                 x = _side_by_side(outputs)
                 x = dropout(x, self.dropout, self.training) if self.dropout else x
                 outputs = []
             backwards = suffix.endswith("_reverse")
-            weights = self.weights(suffix)
-            result = gated_lstm(
-                x.flip(0) if backwards else x,
-                weights.w_ih,
-                weights.w_hh,
-                weights.bias,
-                self._table(suffix, times, valid, weights.w_hh, alone and x.is_cpu),
-                h0[row],
-                c0[row],
-                candidate=self.candidate,
-                sequence=sequence or depth < self.num_layers - 1,
-                backend=self.backend,
-                segment=self.segment,
-            )
-            finals.append(result)
-            if result.h is not None:
-                outputs.append(result.h.flip(0) if backwards else result.h)
+            layer = Layer(
+                self.gate, self._frame, self._threshold, self.training, times, backwards,
+                self.candidate, sequence or depth < self.num_layers - 1, self.backend, self._segment,
+            )  # fmt: skip
+            weights, given = self.weights(suffix), x.flip(0) if backwards else x
+            made = layer.run(given, weights, self.gate_values(suffix), h0[row], c0[row]) if unseen else None
+            if made is None:
+                k = self._table(suffix, times, valid, weights.w_hh, alone and x.is_cpu)
+                made = layer.by_table(given, weights, k, h0[row], c0[row])
+            finals.append(made)
+            if made[0] is not None:
+                outputs.append(made[0].flip(0) if backwards else made[0])
         if len(finals) == 1:
-            state = finals[0].h_n.unsqueeze(0), finals[0].c_n.unsqueeze(0)
+            state = finals[0][1:]
         else:
-            state = torch.stack([one.h_n for one in finals]), torch.stack([one.c_n for one in finals])
+            state = torch.cat([one[1] for one in finals]), torch.cat([one[2] for one in finals])
         return (_side_by_side(outputs) if sequence else None), state
 
     def _table(self, suffix: str, times: Times, valid: Tensor | None, w_hh: Tensor, keep: bool) -> Tensor:

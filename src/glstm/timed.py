@@ -1,6 +1,7 @@
 """How a layer meets times: it asks its gate, fits what was left open to the first times, and says what looks wrong."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -9,9 +10,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from glstm.doubts import doubts
 from glstm.errors import GateWarning
-from glstm.gates import Gaussian, apply_threshold
+from glstm.gates import Gate, Gaussian, apply_threshold
 from glstm.ops.operator import watched
-from glstm.times import as_tensor, as_times, count_up, has_values, plainly, span_of, unpacked, whole_number
+from glstm.times import Frame, as_tensor, as_times, count_up, has_values, plainly, span_of, unpacked, whole_number
 from glstm.weights import LSTMWeights
 
 Times = Tensor | range  # (T,), or (T, B) with times per sample; a range where they only count steps
@@ -132,10 +133,7 @@ class TimedWeights(LSTMWeights):
         limit: float = self.threshold if threshold is None else threshold
         training = self.training if training is None else training
         dtype = self.weights(suffix).w_hh.dtype
-        relative = self._frame.relative(times, dtype)
-        k = apply_threshold(self.gate.openness(relative, self.gate_values(suffix), training), limit)
-        # A gate that opens all units alike has one column for all of them.
-        return k.expand(*times.shape, self.hidden_size).to(dtype)
+        return table(self.gate, self.gate_values(suffix), self._frame, times, limit, training, self.hidden_size, dtype)
 
     def _gate_in_words(self) -> list[str]:
         """The range of each gate value in the user's time, and how open the gate is at the times that it has seen."""
@@ -157,3 +155,19 @@ class TimedWeights(LSTMWeights):
             tables = [self.openness_at(suffix, times, threshold=at, training=False) for _, suffix in self.places()]
             share = torch.stack(tables).gt(0).double().mean().item()
         return [*words, f"open {share:.0%} of {self.seen.steps} steps at k > {at:g}"]
+
+
+def table(
+    gate: Gate,
+    values: Mapping[str, Tensor],
+    frame: Frame,
+    times: Tensor,
+    threshold: float,
+    training: bool,
+    hidden_size: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """k (T, H), or (T, B, H), of a gate whose units have these values, at these times."""
+    k = apply_threshold(gate.openness(frame.relative(times, dtype), values, training), threshold)
+    # A gate that opens all units alike has one column for all of them.
+    return k.expand(*times.shape, hidden_size).to(dtype)

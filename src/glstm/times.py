@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.utils.weak import WeakIdKeyDictionary
 
 # Times are plain, and need no frame, if a step is about 1 long and the first is not far from 0.
 PLAIN_STEP = (0.1, 10.0)
@@ -103,6 +104,8 @@ def span_of(times: "Tensor | range", valid: Tensor | None = None) -> Span | None
 
 
 _known_to_increase = False
+# Times on a GPU that were found to increase: their version, as far as torch counts changes, shape and strides.
+_checked = WeakIdKeyDictionary()
 
 
 @contextmanager
@@ -164,11 +167,14 @@ def as_times(
 
     Whole numbers become float64 and float64 stays: timestamps in a large unit must not lose their last digits.
     Where values are not known yet only the shape is checked: inside torch.compile, torch.export and torch.vmap, while a
-    CUDA graph is captured, and of tensors without values.
+    CUDA graph is captured, and of tensors without values. Whoever looks at values on a GPU waits for it: a tensor there
+    is checked once, and one on the host is checked before it is copied.
     """
     if times is None:
         return count_up(steps, device)
-    times = as_tensor(times).to(device)
+    given = times = as_tensor(times)
+    if valid is not None:  # which is there, too
+        times = times.to(device)
     if times.is_complex() or times.dtype == torch.bool:
         raise ValueError(f"times must be real numbers, not {times.dtype}")
     per_sample = (batch, steps) if batch_first else (steps, batch)
@@ -188,7 +194,13 @@ def as_times(
     if times.dim() == 2 and batch_first:
         times = times.T
     if not _known_to_increase and has_values(times):
-        _check(times, valid)
+        look = (times.shape, times.stride())
+        countable = given.is_cuda and valid is None and not given.is_inference()
+        if not countable or _checked.get(given) != (given._version, look):
+            _check(times, valid)
+        if countable:
+            _checked[given] = (given._version, look)
+    times = times.to(device)
     # Padding may hold anything, even NaN, and must not reach a gradient.
     return times if valid is None or times.dim() == 1 else torch.where(valid, times, 0)
 
@@ -205,17 +217,18 @@ def _check(times: Tensor, valid: Tensor | None) -> None:
     if valid is None or times.dim() == 1:
         valid = torch.ones_like(times, dtype=torch.bool)
     broken = ~times.isfinite() & valid
+    falls = (times.diff(dim=0) <= 0) & valid[1:]
+    if not bool(broken.any() | falls.any()):  # one question: on a GPU, each waits for the device
+        return
     if broken.any():
         where = tuple(broken.nonzero()[0].tolist())
         raise ValueError(f"times must be finite, but {_place(where)} (counted from 0) is at {times[where].item()}")
-    falls = (times.diff(dim=0) <= 0) & valid[1:]
-    if falls.any():
-        where = tuple(falls.nonzero()[0].tolist())
-        after = (where[0] + 1, *where[1:])
-        raise ValueError(
-            f"times must increase from step to step, but {_place(after)} (counted from 0) is at "
-            f"{times[after].item():g}, after {times[where].item():g}"
-        )
+    where = tuple(falls.nonzero()[0].tolist())
+    after = (where[0] + 1, *where[1:])
+    raise ValueError(
+        f"times must increase from step to step, but {_place(after)} (counted from 0) is at "
+        f"{times[after].item():g}, after {times[where].item():g}"
+    )
 
 
 def _place(where: tuple[int, ...]) -> str:

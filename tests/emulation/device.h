@@ -1,6 +1,7 @@
 // A device on paper: CUDA kernels as plain C++, thread by thread, each a fiber that runs until it has to wait for others.
 // Slow, exact, and without a GPU. What instructions.cuh says in assembly is said here in C++.
 
+#include <math.h>
 #include <ucontext.h>
 
 #include <cmath>

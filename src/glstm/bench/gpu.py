@@ -14,6 +14,7 @@ from glstm.ops import gated_lstm, gpu
 from glstm.ops.gpu import scan
 
 OURS, GRAPH, CUDNN, EAGER = "glstm", "glstm, as a CUDA graph", "cuDNN nn.LSTM", "eager gated loop"
+LAYER = "glstm, through the layer"  # with the gate and its gradients, as a user calls it
 
 # For an H100 or H200: cycles of a product of 16 x 16 x 8 on one of four schedulers, special functions per cycle of a
 # multiprocessor, cycles of a barrier of warps, cycles of an exchange between the blocks of a cluster, and cycles per
@@ -119,6 +120,7 @@ def _measure(case: Case, runs: int, eager: bool) -> dict:
 
     seconds = {OURS: device_median(step, runs), GRAPH: device_median(as_graph(step), runs)}
     if not case.models:
+        seconds[LAYER] = device_median(training_step(layer, lambda: layer(x, sequence=False)[1][0].sum()), runs)
         seconds[CUDNN] = device_median(training_step(peer, lambda: peer(x)[1][0].sum()), runs)
         if eager and case.eager:
             seconds[EAGER] = device_median(training_step(layer, lambda: run_eagerly(layer, x, outputs=False).sum()), 3)

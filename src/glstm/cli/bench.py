@@ -98,13 +98,14 @@ def gpu(
             results.append(bench.measure(case, runs, eager))
             progress.advance(task)
     rows = Table(
-        "case", "glstm", "as a graph", "cuDNN", "eager loop", "ratio", "asked", "us a step", "with tape", "of limit"
-    )
+        "case", "glstm", "as a graph", "through the layer", "cuDNN", "eager loop", "ratio", "asked", "us a step",
+        "with tape", "of limit",
+    )  # fmt: skip
     for column in rows.columns[1:]:
         column.justify = "right"
     for result in results:
         seconds, step = result["seconds"], result["microseconds_a_step"]
-        names = (bench.OURS, bench.GRAPH, bench.CUDNN, bench.EAGER)
+        names = (bench.OURS, bench.GRAPH, bench.LAYER, bench.CUDNN, bench.EAGER)
         cells = [f"{1e3 * seconds[name]:.3g} ms" if name in seconds else "" for name in names]
         ratio = f"{result['ratios'][bench.CUDNN]:.1f}" if bench.CUDNN in result["ratios"] else ""
         asked = "" if result["asked"] is None else f"{result['asked']:g}"

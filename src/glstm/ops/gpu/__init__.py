@@ -70,7 +70,7 @@ def _shape_of_tape(tape: Tensor, x: Tensor, w_hh: Tensor) -> scan.Shape | None:
     return next((shape for shape in shapes if shape and sum(shape.tape_parts) == tape.numel()), None)
 
 
-def _as_written(function):
+def as_written(function):
     """Without autocast, which would round products whose results the kernels read as float32."""
 
     @wraps(function)
@@ -83,7 +83,7 @@ def _as_written(function):
     return run
 
 
-@_as_written
+@as_written
 def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
     one = inputs.w_hh.dim() == 2
     x, w_ih, w_hh, b, k, _, h0, c0 = _with_axis(inputs) if one else inputs
@@ -116,7 +116,7 @@ def _in_steps(
     return h, h0, c0, c, tape
 
 
-@_as_written
+@as_written
 def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
     one = inputs.w_hh.dim() == 2
     x, w_ih, w_hh, b, k, _, h0, _ = _with_axis(inputs) if one else inputs

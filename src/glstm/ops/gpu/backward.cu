@@ -1,6 +1,6 @@
 // da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or (tiles, T, H)
-// to be summed. The slopes of a warp's units are shared in 16 bits, scaled by a power of two that is found from a bound on
-// them: a warp's gradients may all be 1e-30.
+// to be summed. dh0, dc0: null where nobody asks. The slopes of a warp's units are shared in 16 bits, scaled by a power of two
+// that is found from a bound on them: a warp's gradients may all be 1e-30.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, const float *__restrict__ dh_n,
          const float *__restrict__ dc_n, const float *__restrict__ w_hh, const float *__restrict__ k,
@@ -13,7 +13,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
   const Place at = my_place();
   const Gathering gathering(barriers, parts, at);
   const i64 model = at.model, tiles = gridDim.x / RANKS;
-  w_hh += model * 4 * H * H, k += model * T * H * (K_PER_SAMPLE ? B : 1), dh0 += model * B * H, dc0 += model * B * H;
+  w_hh += model * 4 * H * H, k += model * T * H * (K_PER_SAMPLE ? B : 1);
 
   // Transposed: rows are the units that h comes from, columns the slopes in the order of da_shared.
   u32 r[TILES][2 * UNITS * WARPS][4];
@@ -88,8 +88,8 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
 #pragma unroll
     for (int cell = 0; cell < CELLS; cell++) {
       const i64 out = out_at[cell & 1] + at.unit_there(cell >> 1);
-      if (SEQUENCE && dh_all) next_dh[cell] = load_early(dh_all + out);
-      if (SEQUENCE && dc_all) next_dc[cell] = load_early(dc_all + out);
+      if (SEQUENCE) load_early(next_dh[cell], dh_all + out, dh_all != nullptr);
+      if (SEQUENCE) load_early(next_dc[cell], dc_all + out, dc_all != nullptr);
     }
   };
   auto move_on = [&](bool more) {
@@ -242,16 +242,20 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++)
     if (real[cell]) {
-      dh0[at.sample(cell & 1) * H + at.unit(cell >> 1)] = dh[cell];
-      dc0[at.sample(cell & 1) * H + at.unit(cell >> 1)] = dc[cell];
+      const i64 out = (model * B + at.sample(cell & 1)) * H + at.unit(cell >> 1);
+      if (dh0) dh0[out] = dh[cell];
+      if (dc0) dc0[out] = dc[cell];
     }
 }
 
-// Takes the product of slopes and rows, (M, slopes, ROW), apart into the gradients of w_ih, w_hh and b, in torch's order;
-// and adds up dk_parts (M, tiles, T, H), unless k was each sample's own. A thread a number.
+// Takes the product of slopes and rows, (M, slopes, ROW), apart into the gradients of w_ih, w_hh and b, in torch's order; b
+// may be a sum of two, each with its gradient. Adds up dk_parts (M, tiles, T, H), unless k was each sample's own; or, where
+// dk is null, gate_parts (chunks, 3, H) of gate.cu, the gradients of up to three values of one model's gate. A thread a number.
 extern "C" __global__ void finish(const float *__restrict__ product, const float *__restrict__ dk_parts,
-                                  float *__restrict__ dw_ih, float *__restrict__ dw_hh, float *__restrict__ db,
-                                  float *__restrict__ dk, int models, int T, int tiles) {
+                                  const float *__restrict__ gate_parts, float *__restrict__ dw_ih, float *__restrict__ dw_hh,
+                                  float *__restrict__ db, float *__restrict__ db_too, float *__restrict__ dk,
+                                  float *__restrict__ dv_0, float *__restrict__ dv_1, float *__restrict__ dv_2, int models,
+                                  int T, int tiles, int chunks) {
   i64 n = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   const i64 weights = (i64)models * 4 * H * (H + D + 1), steps = (i64)T * H;
   if (n < weights) {
@@ -261,10 +265,22 @@ extern "C" __global__ void finish(const float *__restrict__ product, const float
     const float v = product[slope * ROW + (column < H ? column : HP + column - H)];
     if (column < H) dw_hh[out * H + column] = v;
     else if (column < H + D) dw_ih[out * D + column - H] = v;
-    else db[out] = v;
-  } else if (!K_PER_SAMPLE && (n -= weights) < models * steps) {
+    else {
+      if (db) db[out] = v;
+      if (db_too) db_too[out] = v;
+    }
+    return;
+  }
+  n -= weights;
+  float sum = 0;
+  if (!dk) {
+    float *out = n < H ? dv_0 : n < 2 * H ? dv_1 : n < 3 * H ? dv_2 : nullptr;
+    if (!out) return;
+#pragma unroll 8
+    for (int chunk = 0; chunk < chunks; chunk++) sum += gate_parts[(i64)chunk * 3 * H + n];
+    out[n % H] = sum;
+  } else if (!K_PER_SAMPLE && n < models * steps) {
     const float *part = dk_parts + n / steps * tiles * steps + n % steps;
-    float sum = 0;
 #pragma unroll 8
     for (int tile = 0; tile < tiles; tile++) sum += part[tile * steps];
     dk[n] = sum;

@@ -1,5 +1,5 @@
 // x: (T, B, D), or where D is 0 the input's share of the gates (T, B, 4H); x_model: numbers from one model's to the next
-// one's, 0 where all read the same. rows: (T, B, ROW), the right side of the weights' gradient.
+// one's, 0 where all read the same. h0 and c0: null for zeros. rows: (T, B, ROW), the right side of the weights' gradient.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih, const float *__restrict__ b,
         const float *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ h0,
@@ -12,7 +12,9 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   const Exchange exchange(shared_address(h_shared), barriers, at);
   const i64 model = at.model, tiles = gridDim.x / RANKS;
   x += model * x_model, w_ih += model * 4 * H * D, w_hh += model * 4 * H * H, b += model * 4 * H;
-  k += model * T * H * (K_PER_SAMPLE ? B : 1), h0 += model * B * H, c0 += model * B * H, h_n += model * B * H, c_n += model * B * H;
+  k += model * T * H * (K_PER_SAMPLE ? B : 1), h_n += model * B * H, c_n += model * B * H;
+  if (h0) h0 += model * B * H;
+  if (c0) c0 += model * B * H;
 
   Weights weights;
   weights.load(w_hh, at);
@@ -31,12 +33,12 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   for (int cell = 0; cell < CELLS; cell++) {
     const int unit = at.unit(cell >> 1), sample = at.sample(cell & 1);
     real[cell] = unit < H && sample < B;
-    h[cell] = real[cell] ? h0[sample * H + unit] : 0;
-    c[cell] = real[cell] ? c0[sample * H + unit] : 0;
+    h[cell] = real[cell] && h0 ? h0[sample * H + unit] : 0;
+    c[cell] = real[cell] && c0 ? c0[sample * H + unit] : 0;
   }
   for (int n = threadIdx.x; n < TILE * HP; n += THREADS) { // every block reads all of the first h itself
     const int sample = at.tile * TILE + n / HP, from = n % HP, place = n / HP * H_STRIDE + from;
-    const float v = sample < B && from < H ? h0[sample * H + from] : 0;
+    const float v = h0 && sample < B && from < H ? h0[sample * H + from] : 0;
     const u32 rounded = pack_half(v, 0);
     h_shared[0][0][place] = (u16)rounded;
     if (EXACT) h_shared[0][EXACT][place] = (u16)pack_rest(v, 0, rounded);

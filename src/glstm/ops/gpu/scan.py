@@ -164,17 +164,25 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     rows, across = rows.view(narrow).view(models, -1, shape.padded + END), da.transpose(1, 2)
     inline = inputs <= INLINE
     dw_hh, db = torch.empty_like(w_hh), w_hh.new_empty(w_hh.shape[:2])
-    dw_ih = (
-        torch.empty_like(w_ih) if inline else by_gate(multiply(across, rows_of(finite(x), models).to(narrow)), shape)
-    )
+    dw_ih = torch.empty_like(w_ih) if inline else gradient_of_w_ih(shape, da, x)
     columns = hidden + 1 + (inputs if inline else 0)
     numbers = models * (4 * hidden * columns + (shape.steps * hidden if k.dim() == 3 else 0))
     run.launch(
         "finish", (-(-numbers // THREADS), 1), THREADS,
-        multiply(across, rows), dk_parts, dw_ih, dw_hh, db, dk, models, shape.steps, shape.tiles,
+        multiply(across, rows), dk_parts, None, dw_ih, dw_hh, db, None, dk, None, None, None,
+        models, shape.steps, shape.tiles, 0,
     )  # fmt: skip
-    dx = None
-    if need_x:
-        dx = multiply(da, by_slope(w_ih, shape).to(narrow)).view(models, shape.steps, shape.batch, inputs)
-        dx = dx.sum(0) if x.dim() == 3 else dx
+    dx = gradient_of_x(shape, da, w_ih, x) if need_x else None
     return dx, dw_ih, dw_hh, db, dk, dh0, dc0
+
+
+def gradient_of_w_ih(shape: Shape, da: Tensor, x: Tensor) -> Tensor:
+    """(M, 4H, D), where the forward kernel got the input's share of the gates ready-made."""
+    return by_gate(multiply(da.transpose(1, 2), rows_of(finite(x), shape.models).to(da.dtype)), shape)
+
+
+def gradient_of_x(shape: Shape, da: Tensor, w_ih: Tensor, x: Tensor) -> Tensor:
+    dx = multiply(da, by_slope(w_ih, shape).to(da.dtype)).view(shape.models, *x.shape[-3:])
+    if x.dim() == 4:
+        return dx
+    return dx.sum(0) if shape.models > 1 else dx[0]

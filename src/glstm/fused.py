@@ -1,0 +1,63 @@
+"""One layer and direction over a sequence: on a GPU in one operator with its gate, elsewhere from a table k."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from glstm.gates import Gate, Gaussian, Open, Phased
+from glstm.ops import gated_lstm
+from glstm.ops.gpu import fused
+from glstm.timed import Times, table
+from glstm.times import Frame, count_up
+from glstm.weights import Weights
+
+Made = fused.Made
+
+# Exactly these classes: a subclass may open otherwise.
+KINDS = {Open: fused.OPEN, Gaussian: fused.GAUSSIAN, Phased: fused.PHASED}
+
+
+class Layer(NamedTuple):
+    """Everything but tensors that its results depend on."""
+
+    gate: Gate
+    frame: Frame
+    threshold: float
+    training: bool
+    times: Times
+    backwards: bool  # x is reversed: it meets its times from the last to the first
+    candidate: str
+    sequence: bool
+    backend: str
+    segment: int | None
+
+    def run(
+        self, x: Tensor, weights: Weights, values: dict[str, Tensor], h0: Tensor | None, c0: Tensor | None
+    ) -> Made | None:
+        """All h or None, final h, final c, from one operator; None where there is none for this layer."""
+        kind = KINDS.get(type(self.gate))
+        if kind is None or self.segment is not None or self.backend not in ("auto", "cuda"):
+            return None
+        leak = self.gate.alpha if isinstance(self.gate, Phased) and self.training else 0.0
+        gate = fused.Gate(kind, leak, self.threshold, *self.frame)
+        call = fused.Call(gate, self.times, self.backwards, self.candidate, self.sequence)
+        return fused.run(call, self.by_gate, x, weights, h0, c0, tuple(values.values()))
+
+    def by_gate(self, x: Tensor, w_ih, w_hh, b_ih, b_hh, h0: Tensor | None, c0: Tensor | None, *values) -> Made:
+        """The same from a table, which the gate makes first."""
+        times = count_up(self.times, x.device) if isinstance(self.times, range) else self.times
+        named = dict(zip(self.gate.names, values, strict=True))
+        options = (self.threshold, self.training, w_hh.shape[-1], w_hh.dtype)
+        k = table(self.gate, named, self.frame, times, *options)
+        return self.by_table(x, Weights(w_ih, w_hh, b_ih, b_hh), k.flip(0) if self.backwards else k, h0, c0)
+
+    def by_table(self, x: Tensor, weights: Weights, k: Tensor, h0: Tensor | None, c0: Tensor | None) -> Made:
+        w_hh = weights.w_hh
+        if h0 is None or c0 is None:
+            h0 = c0 = x.new_zeros(x.shape[1], w_hh.shape[-1], dtype=w_hh.dtype)
+        options = {"backend": self.backend, "segment": self.segment}
+        h, h_n, c_n, _ = gated_lstm(
+            x, weights.w_ih, w_hh, weights.bias, k, h0, c0,
+            candidate=self.candidate, sequence=self.sequence, **options,
+        )  # fmt: skip
+        return h, h_n.unsqueeze(0), c_n.unsqueeze(0)
