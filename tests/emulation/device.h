@@ -238,8 +238,19 @@ inline void multiply_short(float d[4], u32 a0, u32 a1, u32 b) {
   const u32 a[4] = {a0, a1, 0, 0}; // the other half of 16 columns is zeros
   multiply(d, a, b, 0);
 }
-inline float round_to_19_bits(float v) { // ties away from zero
-  return std::isfinite(v) ? __uint_as_float((__float_as_uint(v) + 0x1000) & ~0x1fffu) : v;
+inline void multiply_bfloat(float d[4], u32 a0, u32 a1, u32 b) {
+  const u32 mine[3] = {a0, a1, b};
+  const int row = device::lane() / 4, column = device::lane() % 4 * 2;
+  device::exchange(mine, 3, [&](auto slots) {
+    for (int n = 0; n < 4; n++) {
+      float sum = 0;
+      for (int k = 0; k < 8; k++) {
+        const u32 left = slots[row * 4 + k / 2][n / 2], right = slots[(column + n % 2) * 4 + k / 2][2];
+        sum += bfloat_of((u16)(left >> k % 2 * 16)) * bfloat_of((u16)(right >> k % 2 * 16));
+      }
+      d[n] += sum;
+    }
+  });
 }
 inline void multiply_wide(float d[4], const float a[4], const float b[2]) {
   u32 mine[6];

@@ -46,8 +46,11 @@ properties = cache(torch.cuda.get_device_properties)
 def shape_for(x: Tensor, w_hh: Tensor, exact: bool) -> scan.Shape | None:
     """How the whole sequence is computed in one kernel; None: it does not fit, and is computed step by step."""
     models = w_hh.shape[0] if w_hh.dim() == 3 else 1
-    length, batch, hidden = *x.shape[-3:-1], w_hh.shape[-1]
-    device, tiles = properties(x.device), models * scan.tiles_of(batch)
+    return shape_of(models, *x.shape[-3:-1], w_hh.shape[-1], exact, x.device)
+
+
+def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, where: torch.device) -> scan.Shape | None:
+    device, tiles = properties(where), models * scan.tiles_of(batch)
     ranks = scan.ranks_for(hidden, tiles, device.major >= 9, device.multi_processor_count)
     shape = scan.Shape(models, length, batch, hidden, exact, ranks) if ranks else None
     return shape if shape and shape.shared_bytes <= device.shared_memory_per_block_optin else None

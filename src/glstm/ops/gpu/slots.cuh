@@ -3,7 +3,7 @@
 // never waits for another one. Slots are the rows of matrix instructions, 8 to a block, and samples their columns: a
 // thread has one slot of every block (its row), and two samples. States of closed units lie in shared memory.
 //
-// Constants, besides cell.cuh's: H units, D inputs, NB blocks of slots.
+// Constants, besides cell.cuh's: H units, D inputs, NB blocks of slots, WARPS that shall fit onto a multiprocessor.
 
 #define EVERYBODY 0xffffffffu
 

@@ -9,8 +9,8 @@ struct Weights {
     }
   }
   // Again, of the blocks in which a unit opens.
-  __device__ __forceinline__ void load(const float4 *w_hh, const Span &span) {
-    const u32 fresh = blocks_with(span.opens);
+  __device__ __forceinline__ void load(const float4 *w_hh, const Span &span, u32 opens, const Place &at) {
+    const u32 fresh = blocks_with(opens);
 #pragma unroll
     for (int to = 0; to < NB; to++)
 #pragma unroll
@@ -19,8 +19,8 @@ struct Weights {
           float4 w[2];
 #pragma unroll
           for (int n = 0; n < 2; n++) {
-            const bool there = span.unit[to] >= 0 && span.across[from][n] >= 0;
-            w[n] = there ? w_hh[span.unit[to] * H + span.across[from][n]] : make_float4(0, 0, 0, 0);
+            const int across = span.across(at, from, n);
+            w[n] = span.unit[to] >= 0 && across >= 0 ? w_hh[span.unit[to] * H + across] : make_float4(0, 0, 0, 0);
           }
 #pragma unroll
           for (int gate = 0; gate < 4; gate++) {
@@ -62,7 +62,7 @@ struct Weights {
 
 // x: (T, B, D); x_model: numbers from one model's to the next one's, 0 where all read the same. w_hh: (M, H, H) of four
 // gates each. tape: rows of pairs, PIECES for each thread of a row; final_h: (M, tiles, H, 8), from which backward starts.
-extern "C" __global__ void __launch_bounds__(32)
+extern "C" __global__ void __launch_bounds__(32, WARPS)
 sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih, const float *__restrict__ b,
                const float4 *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ h0,
                const float *__restrict__ c0, float *__restrict__ h_n, float *__restrict__ c_n, uint4 *__restrict__ tape,
@@ -107,17 +107,22 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
     }
   }
   Weights weights;
-  auto fetch = [&](const Span &span, int t) {
+  // The next step's input and openness; the addresses move along with the steps.
+  const int second = at.sample(1) < B ? D : 0; // a sample that is not there reads another's
+  const float *x_at = x, *k_at = k;
+  int pair[NB]; // of this step
+  auto go_to = [&](int t) { x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D, k_at = k + (i64)t * H; };
+  auto fetch = [&](const int unit[NB]) {
 #pragma unroll
     for (int s = 0; s < 2; s++)
 #pragma unroll
-      for (int d = 0; d < D; d++) next_x[s][d] = load_early(x + ((i64)t * B + (at.sample(s) < B ? at.sample(s) : 0)) * D + d);
+      for (int d = 0; d < D; d++) next_x[s][d] = load_early(x_at + s * second + d);
 #pragma unroll
-    for (int n = 0; n < NB; n++) next_k[n] = load_early(k + (i64)t * H + (span.unit[n] < 0 ? 0 : span.unit[n]));
+    for (int n = 0; n < NB; n++) next_k[n] = load_early(k_at + max(unit[n], 0));
   };
   // The sums of the unit in a slot over all closed units.
-  auto sum_afresh = [&](const int *record, int slot, int reach) {
-    const int unit = record[UNITS_AT + slot];
+  auto sum_afresh = [&](const Span &span, int slot, int reach) {
+    const int unit = span.record[UNITS_AT + slot];
     float sums[4][2] = {{0}};
 #pragma unroll 4
     for (int u = at.row; u < reach; u += 8) {
@@ -134,12 +139,13 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
         if (n * 8 + at.row == slot) base[n][g][0] = low, base[n][g][1] = high;
     }
   };
-  auto begin = [&](const Span &span, const int *record) {
-    if (span.closes) {
+  auto begin = [&](const Span &span) {
+    const u32 opens = span.record[OPENS_AT], closes = span.record[CLOSES_AT];
+    if (closes) {
       float closing[NB][2];
 #pragma unroll
       for (int n = 0; n < NB; n++) {
-        const bool mine = at.holds(span.closes, n);
+        const bool mine = at.holds(closes, n);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
           closing[n][s] = mine ? h[n][s] : 0;
@@ -149,13 +155,13 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
           }
         }
       }
-      if (span.open & ~span.opens) weights.multiply(base, closing, blocks_of(span.open | span.closes));
+      if (span.open & ~opens) weights.multiply(base, closing, blocks_of(span.open | closes));
       __syncwarp();
     }
-    if (!span.opens) return;
+    if (!opens) return;
 #pragma unroll
     for (int n = 0; n < NB; n++)
-      if (at.holds(span.opens, n)) {
+      if (at.holds(opens, n)) {
 #pragma unroll
         for (int s = 0; s < 2; s++) {
           const int place = span.unit[n] * TILE + at.column * 2 + s;
@@ -166,11 +172,11 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
 #pragma unroll
           for (int d = 0; d < D; d++) w_x[n][g][d] = w_ih[(g * H + span.unit[n]) * D + d];
       }
-    weights.load(w_hh, span);
+    weights.load(w_hh, span, opens, at);
     __syncwarp();
     // What had a value is part of the others' sums: they are summed again, and nothing is ever subtracted.
-    for (u32 slots = carried || span.again ? span.open : span.opens; slots; slots &= slots - 1)
-      sum_afresh(record, __ffs(slots) - 1, carried ? H : span.reach);
+    const int reach = carried ? H : span.record[REACH_AT];
+    for (u32 slots = carried || span.record[AGAIN_AT] ? span.open : opens; slots; slots &= slots - 1) sum_afresh(span, __ffs(slots) - 1, reach);
   };
 
   const int spans = counts[model * COUNTS + SPANS_AT];
@@ -180,10 +186,15 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
   for (int number = 0; number < spans; number++) {
     span = next;
     if (number + 1 < spans) next.load(records + (number + 1) * RECORD, at);
-    if (span.open && fetched != span.start) fetch(span, span.start);
-    begin(span, records + number * RECORD);
-    if (!span.open) continue;
-    const int blocks = blocks_of(span.open);
+    if (!span.open) {
+      begin(span);
+      continue;
+    }
+    if (fetched != span.start) go_to(span.start), fetch(span.unit);
+    begin(span);
+    const int blocks = blocks_of(span.open), opened = __popc(span.open);
+#pragma unroll
+    for (int n = 0; n < NB; n++) pair[n] = span.pair(at, n, span.start);
     for (int t = span.start; t < span.end; t++) {
       float sums[NB][4][2], open[NB], x_now[2][D];
 #pragma unroll
@@ -192,9 +203,12 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
       for (int s = 0; s < 2; s++)
 #pragma unroll
         for (int d = 0; d < D; d++) x_now[s][d] = at.sample(s) < B ? next_x[s][d] : 0;
-      fetched = t + 1;
-      if (t + 1 < span.end) fetch(span, t + 1);
-      else if (t + 1 < T) fetch(next, t + 1);
+      fetched = t + 1; // after the last step it is loaded again
+      x_at += t + 1 < T ? B * D : 0, k_at += t + 1 < T ? H : 0;
+      int upcoming[NB];
+#pragma unroll
+      for (int n = 0; n < NB; n++) upcoming[n] = t + 1 < span.end ? span.unit[n] : next.unit[n];
+      fetch(upcoming);
 #pragma unroll
       for (int n = 0; n < NB; n++)
 #pragma unroll
@@ -218,7 +232,7 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
             step_cell(v[s], open[n], c[n][s], h[n][s]);
           }
           if (TAPED && at.holds(span.open, n)) {
-            uint4 *out = tape + span.pair(at, n, t) * ROW + at.column;
+            uint4 *out = tape + (i64)pair[n] * ROW + at.column;
             if (EXACT) {
               *(float4 *)out = make_float4(v[0][0], v[0][1], v[0][2], v[0][3]);
               *(float4 *)(out + 4) = make_float4(v[1][0], v[1][1], v[1][2], v[1][3]);
@@ -228,6 +242,7 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
               out[4] = make_uint4(__float_as_uint(c_before[0]), __float_as_uint(c_before[1]), pack_half(h_before[0], h_before[1]), 0);
             }
           }
+          pair[n] += opened;
         }
     }
   }

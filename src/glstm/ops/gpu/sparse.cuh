@@ -15,21 +15,21 @@ __device__ __forceinline__ Place my_place() {
   return {lane, lane >> 2, lane & 3, (int)blockIdx.y, (int)blockIdx.x};
 }
 
+// What every step needs of a span's record; the rest is read where a span begins, from the cache.
 struct Span {
-  int start, end, first, reach, unit[NB], across[NB][2]; // units in this thread's rows, and in its two columns
-  u32 open, opens, closes, again;
-  __device__ __forceinline__ void load(const int *record, const Place &at) {
-    start = record[START_AT], end = record[END_AT], first = record[FIRST_AT], reach = record[REACH_AT];
-    open = record[OPEN_AT], opens = record[OPENS_AT], closes = record[CLOSES_AT], again = record[AGAIN_AT];
+  const int *record;
+  int start, end, unit[NB]; // units in this thread's rows
+  u32 open;
+  __device__ __forceinline__ void load(const int *from, const Place &at) {
+    record = from, start = from[START_AT], end = from[END_AT], open = from[OPEN_AT];
 #pragma unroll
-    for (int n = 0; n < NB; n++) {
-      unit[n] = record[UNITS_AT + n * 8 + at.row];
-      across[n][0] = record[UNITS_AT + n * 8 + at.column * 2], across[n][1] = record[UNITS_AT + n * 8 + at.column * 2 + 1];
-    }
+    for (int n = 0; n < NB; n++) unit[n] = from[UNITS_AT + n * 8 + at.row];
   }
-  // Among the rows of the tape: that of a slot of this thread at step t.
-  __device__ __forceinline__ i64 pair(const Place &at, int block, int t) const {
-    return first + (i64)(t - start) * __popc(open) + __popc(open & ((1u << (block * 8 + at.row)) - 1));
+  // The unit in one of this thread's two columns of a block.
+  __device__ __forceinline__ int across(const Place &at, int block, int n) const { return record[UNITS_AT + block * 8 + at.column * 2 + n]; }
+  // Among the model's pairs: that of a slot of this thread at step t.
+  __device__ __forceinline__ int pair(const Place &at, int block, int t) const {
+    return record[FIRST_AT] + (t - start) * __popc(open) + __popc(open & ((1u << (block * 8 + at.row)) - 1));
   }
 };
 __device__ __forceinline__ int blocks_of(u32 slots) { return (32 - __clz(slots) + 7) / 8; }

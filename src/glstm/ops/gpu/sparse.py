@@ -19,6 +19,7 @@ SPANS, PAIRS, SLOTS, BLOCK_STEPS, OPENINGS = range(5)  # among the counts
 MOST_BLOCKS = 4  # of 8 slots each: as many as a set of 32 bits has
 LARGEST = 32 * LANES  # units that a warp keeps a bit of
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
+WARPS = {1: 16, 2: 12, 3: 8, 4: 8}  # that the registers of a multiprocessor shall suffice for, by blocks of slots
 THREADS = 256  # of kernels whose threads have nothing to do with each other
 
 
@@ -53,7 +54,7 @@ class Kind:
     def kernels(self, part: str, **more: int) -> Kernels:
         return _kernels(
             part, H=self.hidden, D=self.inputs, NB=self.blocks, LOGISTIC=self.candidate == "sigmoid", EXACT=self.exact,
-            **more,
+            WARPS=WARPS[self.blocks], **more,
         )  # fmt: skip
 
     @property
@@ -63,8 +64,8 @@ class Kind:
 
     @property
     def fits(self) -> bool:
-        """Whether the states of closed units, and the weights that do not fit into registers, fit into shared memory."""
-        weights = 4 * self.blocks**2 * (1 + self.exact) * LANES * 4 if self.blocks > 2 else 4
+        """Whether the states of closed units, and the weights between slots fit into shared memory."""
+        weights = 16 * self.blocks**2 * (1 + self.exact) * LANES
         return self.blocks <= MOST_BLOCKS and 3 * 4 * TILE * self.hidden + weights <= STATIC
 
 

@@ -1,25 +1,15 @@
 // The weights between slots, transposed: rows are 8 slots that h comes from, columns one gate of 8 slots. They lie in
-// registers, or where these are needed for sums, in shared memory.
-#define KEPT (4 * NB * NB)
-#define IN_REGISTERS (NB < 3)
+// shared memory, a thread's four gates together, because registers are needed for sums.
+#define KEPT (NB * NB * (1 + EXACT) * 32)
 
 struct Transposed {
-#if IN_REGISTERS
-  u32 own[KEPT * (1 + EXACT)];
-  __device__ __forceinline__ explicit Transposed(u32 *) {
-#pragma unroll
-    for (int n = 0; n < KEPT * (1 + EXACT); n++) own[n] = 0;
+  uint4 *own;
+  __device__ __forceinline__ explicit Transposed(uint4 *memory) : own(memory + threadIdx.x) {
+    for (int n = 0; n < KEPT; n += 32) own[n] = make_uint4(0, 0, 0, 0);
   }
-  __device__ __forceinline__ u32 &at(int from, int to, int gate, int rest) { return own[((rest * NB + from) * NB + to) * 4 + gate]; }
-#else
-  u32 *own;
-  __device__ __forceinline__ explicit Transposed(u32 *memory) : own(memory + threadIdx.x) {
-    for (int n = 0; n < KEPT * (1 + EXACT); n++) own[n * 32] = 0;
-  }
-  __device__ __forceinline__ u32 &at(int from, int to, int gate, int rest) { return own[(((rest * NB + from) * NB + to) * 4 + gate) * 32]; }
-#endif
+  __device__ __forceinline__ uint4 &at(int from, int to, int rest) { return own[((rest * NB + from) * NB + to) * 32]; }
   // Again, of the blocks in which these slots are.
-  __device__ __forceinline__ void load(const float4 *w_hh, const Span &span, u32 slots) {
+  __device__ __forceinline__ void load(const float4 *w_hh, const Span &span, u32 slots, const Place &place) {
     const u32 fresh = blocks_with(slots);
 #pragma unroll
     for (int from = 0; from < NB; from++)
@@ -29,49 +19,56 @@ struct Transposed {
           float4 w[2];
 #pragma unroll
           for (int n = 0; n < 2; n++) {
-            const bool there = span.unit[from] >= 0 && span.across[to][n] >= 0;
-            w[n] = there ? w_hh[span.across[to][n] * H + span.unit[from]] : make_float4(0, 0, 0, 0);
+            const int across = span.across(place, to, n);
+            w[n] = span.unit[from] >= 0 && across >= 0 ? w_hh[across * H + span.unit[from]] : make_float4(0, 0, 0, 0);
           }
-#pragma unroll
-          for (int gate = 0; gate < 4; gate++) {
-            const float low = (&w[0].x)[gate], high = (&w[1].x)[gate];
-            const u32 two = pack_half(low, high);
-            at(from, to, gate, 0) = two;
-            if (EXACT) at(from, to, gate, EXACT) = pack_rest(low, high, two);
-          }
+          const uint4 two = make_uint4(pack_half(w[0].x, w[1].x), pack_half(w[0].y, w[1].y), pack_half(w[0].z, w[1].z), pack_half(w[0].w, w[1].w));
+          at(from, to, 0) = two;
+          if (EXACT)
+            at(from, to, EXACT) = make_uint4(pack_rest(w[0].x, w[1].x, two.x), pack_rest(w[0].y, w[1].y, two.y),
+                                             pack_rest(w[0].z, w[1].z, two.z), pack_rest(w[0].w, w[1].w, two.w));
         }
   }
   // dh of the slots in `rows` += weights^T times slopes, of the first so many blocks.
   __device__ __forceinline__ void multiply(float dh[NB][2], const float slopes[NB][4][2], u32 rows, int blocks, const Place &place) {
-    u32 most = 0; // of finite slopes: one sample that is not finite must not change others
+    float largest = 0; // without those that are no numbers
 #pragma unroll
-    for (int n = 0; n < NB * 8; n++) {
-      const u32 size = __float_as_uint((&slopes[0][0][0])[n]) & ~(1u << 31);
-      most = max(most, n / 8 < blocks && size < INFINITE ? size : 0);
+    for (int n = 0; n < NB * 8; n++) largest = fmaxf(largest, fabsf((&slopes[0][0][0])[n]));
+    u32 most = __reduce_max_sync(EVERYBODY, __float_as_uint(largest));
+    if (most >= INFINITE) { // one sample that is not finite must not change others
+      most = 0;
+#pragma unroll
+      for (int n = 0; n < NB * 8; n++) {
+        const u32 size = __float_as_uint((&slopes[0][0][0])[n]) & ~(1u << 31);
+        most = max(most, size < INFINITE ? size : 0);
+      }
+      most = __reduce_max_sync(EVERYBODY, most);
     }
-    float back, scale = scale_for(__reduce_max_sync(EVERYBODY, most), &back), sums[NB + 1][2], rests[NB + 1][2];
+    float back, scale = scale_for(most, &back), sums[NB + 1][2], rests[NB + 1][2];
 #pragma unroll
     for (int n = 0; n <= NB; n++) sums[n][0] = sums[n][1] = rests[n][0] = rests[n][1] = 0;
 #pragma unroll
     for (int to = 0; to < NB; to++)
-      if (to < blocks)
+      if (to < blocks) {
+        u32 right[4], right_rest[4];
 #pragma unroll
-        for (int gate = 0; gate < 4; gate++) {
-          u32 right, right_rest;
-          make_right(slopes[to][gate], scale, right, right_rest);
+        for (int gate = 0; gate < 4; gate++) make_right(slopes[to][gate], scale, right[gate], right_rest[gate]);
 #pragma unroll
-          for (int from = 0; from < NB; from += 2) // two blocks of rows at a time
-            if (from < blocks) {
-              const u32 one = at(from, to, gate, 0), other = from + 1 < NB ? at(from + 1 < NB ? from + 1 : 0, to, gate, 0) : 0;
-              multiply_short(sums[from], one, other, right);
+        for (int from = 0; from < NB; from += 2) // two blocks of rows at a time
+          if (from < blocks) {
+            const int beside = from + 1 < NB ? from + 1 : 0;
+            const uint4 nothing = make_uint4(0, 0, 0, 0), one = at(from, to, 0), other = beside ? at(beside, to, 0) : nothing;
+            const uint4 one_rest = EXACT ? at(from, to, EXACT) : nothing, other_rest = EXACT && beside ? at(beside, to, EXACT) : nothing;
+#pragma unroll
+            for (int gate = 0; gate < 4; gate++) {
+              multiply_short(sums[from], (&one.x)[gate], (&other.x)[gate], right[gate]);
               if (EXACT) {
-                const u32 one_rest = at(from, to, gate, EXACT);
-                const u32 other_rest = from + 1 < NB ? at(from + 1 < NB ? from + 1 : 0, to, gate, EXACT) : 0;
-                multiply_short(rests[from], one_rest, other_rest, right);
-                multiply_short(rests[from], one, other, right_rest);
+                multiply_short(rests[from], (&one_rest.x)[gate], (&other_rest.x)[gate], right[gate]);
+                multiply_short(rests[from], (&one.x)[gate], (&other.x)[gate], right_rest[gate]);
               }
             }
-        }
+          }
+      }
 #pragma unroll
     for (int n = 0; n < NB; n++)
 #pragma unroll
@@ -81,6 +78,9 @@ struct Transposed {
       }
   }
 };
+
+// As much of a number as a product of float32 numbers reads.
+__device__ __forceinline__ float upper_bits(float v) { return __uint_as_float(__float_as_uint(v) & ~0x1fffu); }
 
 // The weights' gradient between slots, and from the inputs and the bias (block NB): sums over this warp's samples and over
 // the steps since both units came into their slots. It goes to `parts` when one of them leaves.
@@ -102,32 +102,33 @@ struct Gradient {
   }
   // The right side's last block is read where `ends` is.
   __device__ __forceinline__ void add(const float slopes[NB][4][2], const float right[NB + 1][2], int blocks, bool ends) {
-    float big[NB + 1][2], small[NB + 1][2];
+    u32 rounded[NB + 1];
+    float upper[NB + 1][2], lower[NB + 1][2];
 #pragma unroll
-    for (int from = 0; from <= NB; from++)
+    for (int from = 0; from <= NB; from++) {
+      rounded[from] = pack_bfloat(right[from][0], right[from][1]);
 #pragma unroll
-      for (int s = 0; s < 2; s++) {
-        big[from][s] = round_to_19_bits(right[from][s]);
-        if (EXACT) small[from][s] = round_to_19_bits(right[from][s] - big[from][s]);
-      }
+      for (int s = 0; s < 2; s++) upper[from][s] = upper_bits(right[from][s]), lower[from][s] = right[from][s] - upper[from][s];
+    }
 #pragma unroll
     for (int to = 0; to < NB; to++)
       if (to < blocks)
 #pragma unroll
         for (int two = 0; two < 2; two++) {
-          float left[4], rest[4];
+          const float *one = slopes[to][2 * two], *other = slopes[to][2 * two + 1];
+          const u32 one_rounded = pack_bfloat(one[0], one[1]), other_rounded = pack_bfloat(other[0], other[1]);
+          float left[4] = {one[0], other[0], one[1], other[1]}, rest[4];
 #pragma unroll
-          for (int n = 0; n < 4; n++) {
-            const float v = slopes[to][2 * two + (n & 1)][n >> 1];
-            left[n] = round_to_19_bits(v);
-            if (EXACT) rest[n] = round_to_19_bits(v - left[n]);
-          }
+          for (int n = 0; n < 4; n++) rest[n] = left[n] - upper_bits(left[n]), left[n] = upper_bits(left[n]);
 #pragma unroll
           for (int from = 0; from <= NB; from++)
             if (from < NB ? from < blocks : ends) {
               float *sum = sums[to][two][from];
-              if (EXACT) multiply_wide(sum, rest, big[from]), multiply_wide(sum, left, small[from]);
-              multiply_wide(sum, left, big[from]);
+              if (EXACT) {
+                multiply_wide(sum, rest, upper[from]), multiply_wide(sum, left, lower[from]);
+                multiply_wide(sum, left, upper[from]);
+              } else
+                multiply_bfloat(sum, one_rounded, other_rounded, rounded[from]);
             }
         }
   }
@@ -142,7 +143,7 @@ struct Gradient {
           const int slot = (from < NB ? from : 0) * 8 + at.column * 2 + n, end = at.column * 2 + n;
           const bool there = from < NB ? span.open >> slot & 1 : end <= D;
           if (at.holds(span.open, to) && there && (at.holds(leaving, to) || (from < NB && (leaving >> slot & 1)))) {
-            const int column = from < NB ? span.across[from < NB ? from : 0][n] : H + end;
+            const int column = from < NB ? span.across(at, from < NB ? from : 0, n) : H + end;
             float4 *p = parts + span.unit[to] * COLUMNS + column;
             float4 v = *p;
 #pragma unroll
@@ -155,7 +156,7 @@ struct Gradient {
 
 // Arguments as in the forward pass. parts: (M, tiles, H, COLUMNS) of four gates, zeros to begin with. dk: rows of pairs, as
 // the tape has them. dx: (M, T, B, D), zeros, or null.
-extern "C" __global__ void __launch_bounds__(32)
+extern "C" __global__ void __launch_bounds__(32, WARPS)
 sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, const float *__restrict__ x, i64 x_model,
                 const float *__restrict__ w_ih, const float4 *__restrict__ w_hh, const float *__restrict__ k,
                 const float *__restrict__ h0, const uint4 *__restrict__ tape, const float *__restrict__ final_h,
@@ -164,7 +165,7 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
   __shared__ __align__(8) float frozen_h[H * TILE];
   __shared__ __align__(8) float frozen_dh[H * TILE];
   __shared__ __align__(8) float frozen_dc[H * TILE];
-  __shared__ __align__(8) u32 weights_memory[IN_REGISTERS ? 1 : KEPT * (1 + EXACT) * 32];
+  __shared__ __align__(16) uint4 weights_memory[KEPT];
   const Place at = my_place();
   const i64 model = at.model, row = first_row(counts, at, gridDim.y, gridDim.x, room), state = model * B * H;
   if (row < 0) return; // the forward pass gave no numbers
@@ -185,7 +186,7 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
   __syncwarp();
 
   // base: slopes of the sums over closed units, so the slopes of all steps since these were last distributed.
-  float h[NB + 1][2], dh[NB][2], dc[NB][2], base[NB][4][2], next_k[NB], next_x[2] = {0, 0};
+  float h[NB + 1][2], dh[NB][2], dc[NB][2], base[NB][4][2], next_k[NB], next_x[2];
   float4 next_tape[NB][PIECES];
   Gradient gradient;
   Transposed weights(weights_memory);
@@ -203,18 +204,26 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
 #pragma unroll
   for (int n = 0; n < NB * 2 * 4; n++) gradient.sums[n / 8][n / 4 % 2][NB][n % 4] = 0;
 
-  auto fetch = [&](const Span &span, int t) {
+  // The next step's input, openness and tape, as in the forward pass.
+  const int second = at.sample(1) < B ? D : 0;
+  const float *x_at = x, *k_at = k;
+  int pair[NB];
+  auto go_to = [&](int t) {
+    x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D + (at.row < D ? at.row : 0), k_at = k + (i64)t * H;
+  };
+  auto find_pairs = [&](const Span &span) {
 #pragma unroll
-    for (int s = 0; s < 2; s++)
-      next_x[s] = load_early(x + ((i64)t * B + (at.sample(s) < B ? at.sample(s) : 0)) * D + (at.row < D ? at.row : 0));
+    for (int n = 0; n < NB; n++) pair[n] = span.open ? span.pair(at, n, span.end - 1) : 0;
+  };
+  auto fetch = [&](const int unit[NB], u32 open) {
+#pragma unroll
+    for (int s = 0; s < 2; s++) next_x[s] = load_early(x_at + s * second);
 #pragma unroll
     for (int n = 0; n < NB; n++) {
-      const bool wanted = at.holds(span.open, n);
-      const uint4 *from = tape + (wanted ? span.pair(at, n, t) : 0) * ROW + at.column;
-      next_k[n] = load_early(k + (i64)t * H + (span.unit[n] < 0 ? 0 : span.unit[n]));
+      const float4 *from = (const float4 *)tape + (i64)pair[n] * ROW + at.column;
+      next_k[n] = load_early(k_at + max(unit[n], 0));
 #pragma unroll
-      for (int piece = 0; piece < PIECES; piece++)
-        load_early(next_tape[n][piece], (const float4 *)from + piece * 4, wanted);
+      for (int piece = 0; piece < PIECES; piece++) load_early(next_tape[n][piece], from + piece * 4, at.holds(open, n));
     }
   };
   // Units come into these slots.
@@ -226,24 +235,27 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
         for (int s = 0; s < 2; s++) {
           const int place = span.unit[n] * TILE + at.column * 2 + s;
           h[n][s] = frozen_h[place], dh[n][s] = frozen_dh[place], dc[n][s] = frozen_dc[place], frozen_h[place] = 0;
+#pragma unroll
+          for (int g = 0; g < 4; g++) base[n][g][s] = 0;
         }
     gradient.clear(slots, at);
-    weights.load(w_hh, span, slots);
+    weights.load(w_hh, span, slots, at);
     __syncwarp();
   };
   // The sums of the unit in a slot over closed units: gradients of their h, and of the weights from them.
-  auto distribute = [&](const int *record, int slot, int reach) {
-    const int unit = record[UNITS_AT + slot];
+  auto distribute = [&](const Span &span, int slot, int reach) {
+    const int unit = span.record[UNITS_AT + slot];
     float slopes[4][2];
 #pragma unroll
     for (int g = 0; g < 4; g++)
 #pragma unroll
       for (int s = 0; s < 2; s++) {
-        float v = 0;
+        slopes[g][s] = 0;
 #pragma unroll
-        for (int n = 0; n < NB; n++)
-          if (n == slot / 8) v = base[n][g][s];
-        slopes[g][s] = __uint_as_float(__shfl_sync(EVERYBODY, __float_as_uint(v), slot % 8 * 4 + at.column));
+        for (int n = 0; n < NB; n++) { // chosen after the exchange: a choice before it would be a table in memory
+          const float v = __uint_as_float(__shfl_sync(EVERYBODY, __float_as_uint(base[n][g][s]), slot % 8 * 4 + at.column));
+          slopes[g][s] = n == slot / 8 ? v : slopes[g][s];
+        }
       }
 #pragma unroll 2
     for (int first = 0; first < reach; first += 8) {
@@ -281,8 +293,8 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
   for (int number = spans - 1; number >= 0; number--) {
     span = next;
     if (number > 0) next.load(records + (number - 1) * RECORD, at);
-    const int blocks = blocks_of(span.open);
-    if (span.open && fetched != span.end - 1) fetch(span, span.end - 1);
+    const int blocks = blocks_of(span.open), opened = __popc(span.open);
+    if (span.open && fetched != span.end - 1) go_to(span.end - 1), find_pairs(span), fetch(span.unit, span.open);
     for (int t = span.end - 1; span.open && t >= span.start; t--) {
       float slopes[NB][4][2], dk_now[NB];
 #pragma unroll
@@ -305,7 +317,9 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
           }
           const float h_before = EXACT ? (s ? states.w : states.z) : s ? half_high(both_h) : half_low(both_h);
           Known known;
-          known.find(v, c_before[s], h_before, open);
+          // A closed slot's tape is an older one: it has no effect, because k is 0.
+          known.find(v, c_before[s], h_before, 1);
+          known.k = open;
           known.step(dh[n][s], dc[n][s], 1, da, of_k);
           h[n][s] = open != 0 ? h_before : 0, dk_now[n] += of_k;
 #pragma unroll
@@ -317,9 +331,16 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
         const bool usable = at.row < D && at.sample(s) < B && (__float_as_uint(next_x[s]) & ~(1u << 31)) < INFINITE;
         h[NB][s] = usable ? next_x[s] : at.row == D;
       }
-      fetched = t - 1;
-      if (t > span.start) fetch(span, t - 1);
-      else if (t > 0) fetch(next, t - 1);
+      int pair_now[NB];
+#pragma unroll
+      for (int n = 0; n < NB; n++) pair_now[n] = pair[n], pair[n] -= t > span.start ? opened : 0;
+      fetched = t - 1; // before the first step it is loaded again
+      x_at -= t > 0 ? B * D : 0, k_at -= t > 0 ? H : 0;
+      if (t == span.start && t > 0) find_pairs(next);
+      int upcoming[NB];
+#pragma unroll
+      for (int n = 0; n < NB; n++) upcoming[n] = t > span.start ? span.unit[n] : next.unit[n];
+      fetch(upcoming, t > span.start ? span.open : next.open);
       weights.multiply(dh, slopes, span.open, blocks, at);
       gradient.add(slopes, h, blocks, true);
 #pragma unroll
@@ -328,7 +349,7 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
           float sum = dk_now[n];
           sum += __shfl_xor_sync(EVERYBODY, sum, 1);
           sum += __shfl_xor_sync(EVERYBODY, sum, 2);
-          if (at.column == 0 && at.holds(span.open, n)) dk[span.pair(at, n, t)] = sum;
+          if (at.column == 0 && at.holds(span.open, n)) dk[pair_now[n]] = sum;
         }
       if (NEED_X)
 #pragma unroll
@@ -346,13 +367,15 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
           }
     }
     // Back over the beginning of the span. Units that open here leave their slots, units that close here come into theirs.
-    for (u32 slots = carried || span.again ? (span.opens ? span.open : 0) : span.opens; slots; slots &= slots - 1)
-      distribute(records + number * RECORD, __ffs(slots) - 1, carried ? H : span.reach);
-    if (span.opens) {
-      gradient.flush(span, span.opens, parts, at);
+    const u32 opens = span.record[OPENS_AT], closes = span.record[CLOSES_AT];
+    const int reach = carried ? H : span.record[REACH_AT];
+    for (u32 slots = opens && (carried || span.record[AGAIN_AT]) ? span.open : opens; slots; slots &= slots - 1)
+      distribute(span, __ffs(slots) - 1, reach);
+    if (opens) {
+      gradient.flush(span, opens, parts, at);
 #pragma unroll
       for (int n = 0; n < NB; n++)
-        if (at.holds(span.opens, n))
+        if (at.holds(opens, n))
 #pragma unroll
           for (int s = 0; s < 2; s++) {
             const int place = span.unit[n] * TILE + at.column * 2 + s;
@@ -361,16 +384,16 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
           }
       __syncwarp();
     }
-    if (span.closes) {
-      enter(next, span.closes);
-      if (span.open & ~span.opens) { // their contributions were added to the sums of those that stay
+    if (closes) {
+      enter(next, closes);
+      if (span.open & ~opens) { // their contributions were added to the sums of those that stay
         float closing[NB + 1][2];
 #pragma unroll
         for (int n = 0; n <= NB; n++)
 #pragma unroll
-          for (int s = 0; s < 2; s++) closing[n][s] = n < NB && at.holds(span.closes, n < NB ? n : 0) ? h[n][s] : 0;
-        const int both = blocks_of(span.open | span.closes);
-        weights.multiply(dh, base, span.closes, both, at);
+          for (int s = 0; s < 2; s++) closing[n][s] = n < NB && at.holds(closes, n < NB ? n : 0) ? h[n][s] : 0;
+        const int both = blocks_of(span.open | closes);
+        weights.multiply(dh, base, closes, both, at);
         gradient.add(base, closing, both, false);
       }
     }
