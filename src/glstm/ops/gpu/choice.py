@@ -1,8 +1,8 @@
 """Whether a call takes the sparse path, which computes open units only: by estimated time.
 
-To know how many units are open, the host has to wait for the device. It does so only where the sparse path may gain, and
-where waiting is allowed: not while a CUDA graph is captured. There the sparse path is taken if the caller has said how
-much room it may need (`planned`).
+To know how many units are open, the host has to wait for the device. It does so only where the sparse path may gain,
+and where waiting is allowed: not while a CUDA graph is captured. There the sparse path is taken if the caller has said
+how much room it may need (`planned`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,6 +22,7 @@ Counts = Sequence[Sequence[int]]  # of the schedule of each model
 
 SCHEDULERS = 4  # of a multiprocessor: each runs one warp at a time
 BLOCK_THREADS = 256  # a block of the dense path with so many has the registers of a multiprocessor
+WORTH_COUNTING = 1056  # samples of all models: with fewer, nobody waits for the device
 GROWTH = 1.3  # of room for pairs, from one size to the next
 
 _forced: list[str] = []
@@ -70,7 +71,7 @@ def choose(
         return None
     if _plans:
         return _as_planned(_plans[-1], shape, x, k, candidate)
-    if not _forced and (least(shape, taped) >= dense(shape, taped, multiprocessors) or not may_wait(k)):
+    if not _forced and not (shape.models * shape.batch >= WORTH_COUNTING and may_wait(k)):
         return None
     schedule = sparse.schedule_of(k)
     counts = schedule.counts.tolist()
@@ -104,8 +105,8 @@ def room_for(counts: Counts) -> Room | None:
 
 
 def room_to_grow(counts: Counts, before: Room | None) -> Room | None:
-    """The same, with a slot to spare and room for more pairs; the one before, as long as it suffices and is not much too large. So a graph
-    that was captured for it can be replayed again."""
+    """The same, with a slot to spare and room for more pairs; the one before, as long as it suffices and is not much
+    too large. So a graph that was captured for it can be replayed again."""
     blocks = -(-(1 + max(count[sparse.SLOTS] for count in counts)) // 8)
     pairs = 1 + sum(count[sparse.PAIRS] for count in counts)
     if blocks > sparse.MOST_BLOCKS:
@@ -126,16 +127,16 @@ def dense(shape: Shape, taped: bool, multiprocessors: int) -> float:
     (blocks, models), threads = shape.grid
     together = max(1, BLOCK_THREADS // threads) * multiprocessors
     rounds = -(-blocks * models // together)
-    step = (6.0 if shape.exact else 2.0) if taped else (1.2 if shape.exact else 0.4)
-    return rounds * shape.steps * step
+    step = (2.0 if shape.ranks == 1 or rounds > 1 else 1.2) if taped else 0.4
+    return rounds * shape.steps * step * (3.0 if shape.exact else 1.0)
 
 
 def sparse_time(shape: Shape, taped: bool, multiprocessors: int, counts: Counts) -> float:
-    """From what was counted of each model, on average: steps of blocks of 8 slots, openings of units, spans."""
-    blocks, openings, spans = (
-        sum(count[at] for count in counts) / len(counts) for at in (sparse.BLOCK_STEPS, sparse.OPENINGS, sparse.SPANS)
+    """From what was counted of each model, on average: steps of blocks of 8 slots, sums over closed units, spans."""
+    blocks, afresh, spans = (
+        sum(count[at] for count in counts) / len(counts) for at in (sparse.BLOCK_STEPS, sparse.AFRESH, sparse.SPANS)
     )
-    each = (0.24 if taped else 0.08) * blocks + (1.2 if taped else 0.4) * openings * shape.hidden / 110 + 0.4 * spans
+    each = (0.24 if taped else 0.08) * blocks + (1.2 if taped else 0.4) * afresh * shape.hidden / 110 + 0.4 * spans
     # Warps that share a scheduler; with less than one, a step takes as long as with one.
     sharing = max(1.0, shape.models * shape.tiles / (SCHEDULERS * multiprocessors))
     return least(shape, taped) + each * (1.5 if shape.exact else 1.0) * sharing

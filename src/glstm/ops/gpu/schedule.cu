@@ -28,7 +28,7 @@ extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__r
                                          int *__restrict__ counts, int T) {
   const int lane = threadIdx.x, model = blockIdx.y;
   masks += (i64)model * T * WORDS, steps += (i64)model * T, records += (i64)model * T * RECORD;
-  int unit = -1, state = 0, spans = 0, pairs = 0, most = 0, block_steps = 0, openings = 0, reach = 0;
+  int unit = -1, state = 0, spans = 0, pairs = 0, most = 0, block_steps = 0, afresh = 0, reach = 0;
   int start = 0, first = 0, open_here = 0, blocks_here = 0; // of the span before
   u32 before = 0, ever = 0;                                 // this lane's word: units that are, and that ever were, open
   bool fits = true;
@@ -64,13 +64,14 @@ extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__r
         const int slot = __ffs(free) - 1; // the lowest: then few blocks of slots are in use
         fits = free != 0;
         if (fits && lane == slot) state = 1, unit = word * 32 + bit;
-        if (fits) opens |= 1u << slot, openings++;
+        if (fits) opens |= 1u << slot;
         if (fits && (__shfl_sync(EVERYBODY, reopened, word) >> bit & 1)) again |= 1u << slot;
         reach = max(reach, word * 32 + bit + 1);
       }
       before = now, ever |= now;
       const u32 open = __ballot_sync(EVERYBODY, state == 1), used = open | closes;
       most = max(most, 32 - __clz(used)), blocks_here = (32 - __clz(open) + 7) / 8;
+      afresh += __popc(again ? open : opens);
       int *record = records + (i64)spans * RECORD;
       record[UNITS_AT + lane] = unit;
       if (lane == 0) {
@@ -86,6 +87,6 @@ extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__r
     records[(spans - 1) * RECORD + END_AT] = T;
     int *count = counts + model * COUNTS;
     count[SPANS_AT] = spans, count[PAIRS_AT] = pairs, count[SLOTS_AT] = fits ? most : 33;
-    count[BLOCK_STEPS_AT] = block_steps, count[OPENINGS_AT] = openings;
+    count[BLOCK_STEPS_AT] = block_steps, count[AFRESH_AT] = afresh;
   }
 }

@@ -15,11 +15,16 @@ from glstm.ops.gpu.scan import INLINE, TILE, tiles_of
 
 LANES = 32
 RECORD, COUNTS = 40, 8  # 32-bit words of a span's record, and of what is counted of a model: see slots.cuh
-SPANS, PAIRS, SLOTS, BLOCK_STEPS, OPENINGS = range(5)  # among the counts
+SPANS, PAIRS, SLOTS, BLOCK_STEPS, AFRESH = range(5)  # among the counts
 MOST_BLOCKS = 4  # of 8 slots each: as many as a set of 32 bits has
 LARGEST = 32 * LANES  # units that a warp keeps a bit of
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 WARPS = {1: 16, 2: 12, 3: 8, 4: 8}  # that the registers of a multiprocessor shall suffice for, by blocks of slots
+SOURCES = {
+    "schedule": ("schedule.cu",),
+    "forward": ("sparse.cuh", "sparse.cu"),
+    "backward": ("sparse.cuh", "sparse_sums.cuh", "sparse_backward.cu", "sparse_finish.cu"),
+}
 THREADS = 256  # of kernels whose threads have nothing to do with each other
 
 
@@ -71,8 +76,7 @@ class Kind:
 
 @cache
 def _kernels(part: str, **constants: int) -> Kernels:
-    names = {"schedule": ("schedule.cu",), "forward": ("sparse.cuh", "sparse.cu")}
-    return Kernels(read_sources("slots.cuh", *names.get(part, ("sparse.cuh", "sparse_backward.cu"))), constants)
+    return Kernels(read_sources("slots.cuh", *SOURCES[part]), constants)
 
 
 def schedule_of(k: Tensor) -> Schedule:
