@@ -46,7 +46,8 @@ properties = cache(torch.cuda.get_device_properties)
 def shape_for(x: Tensor, w_hh: Tensor, exact: bool) -> scan.Shape | None:
     """How the whole sequence is computed in one kernel; None: it does not fit, and is computed step by step."""
     models = w_hh.shape[0] if w_hh.dim() == 3 else 1
-    return shape_of(models, *x.shape[-3:-1], w_hh.shape[-1], exact, x.device)
+    length, batch = x.shape[-3:-1]
+    return shape_of(models, length, batch, w_hh.shape[-1], exact, x.device)
 
 
 def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, where: torch.device) -> scan.Shape | None:
@@ -132,8 +133,8 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     dtype, shape = x.dtype, _shape_of_tape(tape, x, w_hh)
     dh, dh_n, dc_n, dc = _as_floats(*(map(_lifted, gradients) if one else gradients))
     x, w_ih, w_hh, k, h0 = _as_floats(x, w_ih, w_hh, k, h0)
-    by_steps = steps.tape_parts(len(w_hh), *x.shape[-3:-1], w_hh.shape[-1])
-    if not shape and tape.numel() != sum(by_steps):
+    length, batch = x.shape[-3:-1]
+    if not shape and tape.numel() != sum(steps.tape_parts(len(w_hh), length, batch, w_hh.shape[-1])):
         kind, room = sparse.kind_of_tape(tape, x, w_hh, candidate)
         schedule = sparse.schedule_of(k) if schedule is None else schedule
         dx, *found = sparse.backward(

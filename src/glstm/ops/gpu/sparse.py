@@ -128,7 +128,8 @@ def forward(kind: Kind, room: Room, schedule: Schedule, x, w_ih, w_hh, b, k, h0,
     models, steps, _ = k.shape
     batch = x.shape[-2]
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
-    tape = x.new_empty(sum(sizes := _tape_parts(kind, models, batch, room.pairs))) if taped else None
+    sizes = _tape_parts(kind, models, batch, room.pairs)
+    tape = x.new_empty(sum(sizes)) if taped else None
     rows, final, _ = [None] * 3 if tape is None else tape.split(sizes)
     kind.kernels("forward", TAPED=taped).launch(
         "sparse_forward", (tiles_of(batch), models), LANES,
