@@ -84,6 +84,7 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
       frozen_c[u * TILE + at.column * 2 + n] = at.sample(n) < B ? c0[cell] : 0;
     }
   carried = __any_sync(EVERYBODY, carried);
+  __syncwarp();
   if (row < 0) { // the caller allowed for less than this: no numbers rather than wrong ones
     for (int u = at.row; u < H; u += 8)
 #pragma unroll
@@ -177,6 +178,7 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
     // What had a value is part of the others' sums: they are summed again, and nothing is ever subtracted.
     const int reach = carried ? H : span.record[REACH_AT];
     for (u32 slots = carried || span.record[AGAIN_AT] ? span.open : opens; slots; slots &= slots - 1) sum_afresh(span, __ffs(slots) - 1, reach);
+    __syncwarp();
   };
 
   const int spans = counts[model * COUNTS + SPANS_AT];
