@@ -19,7 +19,7 @@ SPANS, PAIRS, SLOTS, BLOCK_STEPS, AFRESH = range(5)  # among the counts
 MOST_BLOCKS = 4  # of 8 slots each: as many as a set of 32 bits has
 LARGEST = 32 * LANES  # units that a warp keeps a bit of
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
-WARPS = {1: 16, 2: 12, 3: 8, 4: 8}  # that the registers of a multiprocessor shall suffice for, by blocks of slots
+WARPS = {1: 16, 2: 12, 3: 12, 4: 8}  # that the registers of a multiprocessor shall suffice for, by blocks of slots
 SOURCES = {
     "schedule": ("schedule.cu",),
     "forward": ("sparse.cuh", "sparse.cu"),
