@@ -44,7 +44,9 @@ MAY_IMPORT = {
     "series": set(),
     "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
-    "training": {"", "advice", "analysis", "data", "describe", "masks", "models", "plots", "pretrained", *LAYERS},
+    "training": {
+        "", "advice", "analysis", "data", "describe", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
+    },
     "estimators": {
         "data", "describe", "models", "predictions", "pretrained", "recipes", "scaling", "series", "training",
     },

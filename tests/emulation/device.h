@@ -173,6 +173,15 @@ inline int __syncthreads_or(int v) {
   device::meet(g);
   return result;
 }
+inline void __syncwarp() { device::meet(device::warp().gathering); }
+inline int __popc(u32 v) { return __builtin_popcount(v); }
+inline int __ffs(u32 v) { return __builtin_ffs((int)v); }
+inline int __clz(u32 v) { return v ? __builtin_clz(v) : 32; }
+inline u32 __ballot_sync(u32, int v) {
+  u32 mine = v != 0, result = 0;
+  device::exchange(&mine, 1, [&](auto slots) { for (int n = 0; n < 32; n++) result |= slots[n][0] << n; });
+  return result;
+}
 inline int __any_sync(u32, int v) {
   u32 mine = v != 0, result = 0;
   device::exchange(&mine, 1, [&](auto slots) { for (int n = 0; n < 32; n++) result |= slots[n][0]; });
@@ -222,6 +231,37 @@ inline void multiply(float d[4], const u32 a[4], u32 b0, u32 b1) {
         const u32 left = slots[r % 8 * 4 + k % 8 / 2][r / 8 + k / 8 * 2], right = slots[c * 4 + k % 8 / 2][4 + k / 8];
         sum += (k % 2 ? half_high(left) : half_low(left)) * (k % 2 ? half_high(right) : half_low(right));
       }
+      d[n] += sum;
+    }
+  });
+}
+inline void multiply_short(float d[4], u32 a0, u32 a1, u32 b) {
+  const u32 a[4] = {a0, a1, 0, 0}; // the other half of 16 columns is zeros
+  multiply(d, a, b, 0);
+}
+inline void multiply_bfloat(float d[4], u32 a0, u32 a1, u32 b) {
+  const u32 mine[3] = {a0, a1, b};
+  const int row = device::lane() / 4, column = device::lane() % 4 * 2;
+  device::exchange(mine, 3, [&](auto slots) {
+    for (int n = 0; n < 4; n++) {
+      float sum = 0;
+      for (int k = 0; k < 8; k++) {
+        const u32 left = slots[row * 4 + k / 2][n / 2], right = slots[(column + n % 2) * 4 + k / 2][2];
+        sum += bfloat_of((u16)(left >> k % 2 * 16)) * bfloat_of((u16)(right >> k % 2 * 16));
+      }
+      d[n] += sum;
+    }
+  });
+}
+inline void multiply_wide(float d[4], const float a[4], const float b[2]) {
+  u32 mine[6];
+  for (int n = 0; n < 6; n++) mine[n] = __float_as_uint(n < 4 ? a[n] : b[n - 4]) & ~0x1fffu; // what it reads
+  const int row = device::lane() / 4, column = device::lane() % 4 * 2;
+  device::exchange(mine, 6, [&](auto slots) {
+    for (int n = 0; n < 4; n++) {
+      float sum = 0;
+      for (int k = 0; k < 8; k++)
+        sum += __uint_as_float(slots[row * 4 + k % 4][n / 2 + k / 4 * 2]) * __uint_as_float(slots[(column + n % 2) * 4 + k % 4][4 + k / 4]);
       d[n] += sum;
     }
   });

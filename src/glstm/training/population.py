@@ -21,11 +21,13 @@ from glstm.data.task import Batch, Stage, Task
 from glstm.errors import GateWarning, UserError
 from glstm.gates import Gaussian
 from glstm.layers import gated_layers
+from glstm.ops.gpu import choice, sparse
 from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first_gates
 from glstm.training.graph import captured
 from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
+from glstm.training.room import OpenUnits
 from glstm.training.settings import Settings, check_together
 from glstm.training.stack import Group, Stack
 
@@ -125,6 +127,9 @@ class Population:
         torchs = any(isinstance(module, nn.RNNBase) for model in self.models for module in model.modules())
         self.one_graph = graph and self.device.type == "cuda" and self.world == 1 and not torchs
         self._graphs: dict[int, Callable[[], None]] = {}
+        self._rooms: dict[int, sparse.Room | None] = {}  # that a graph has for open units; None: it computes all units
+        self._open_units: OpenUnits | None = None
+        self._may_skip = self.one_graph and OpenUnits.known(self.models, self.stack.times, self.dtype)
 
     def _warn_of_rates(self) -> None:
         """Once for all members: their rates are seldom different."""
@@ -220,8 +225,12 @@ class Population:
         """One update of every member, on the next batch."""
         first = self.batch * self.batch_size
         size = min(self.batch_size, self.task.train_size - first)
-        if self.one_graph and size not in self._graphs:  # the last batch of an epoch may be smaller
-            self._graphs[size] = self._graph(size)
+        room = self._room() if self.one_graph else None
+        if self.one_graph and (size not in self._graphs or self._rooms[size] != room):
+            self.wait()  # for the last graph, whose memory is about to be freed
+            self._graphs.pop(size, None)  # the last batch of an epoch may be smaller
+            self._graphs[size] = self._graph(size, room)
+            self._rooms[size] = room if self._may_skip else None
         if self.device.type != "cpu":  # now: to make a graph draws from the generator, too
             self._seed_torch(self.settings[0].seed)
         if self.one_graph:
@@ -230,11 +239,25 @@ class Population:
             self._update(slice(first, first + size))
         self.batch += 1
 
-    def _graph(self, size: int) -> Callable[[], None]:
+    def _room(self) -> sparse.Room | None:
+        """For the open units of the next step, where computing only these is faster; sound, because it is counted."""
+        if self._may_skip and self._open_units is None:
+            try:
+                self._open_units = OpenUnits(self.stack, self.batch_size)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # a gate that cannot be captured: then neither can the step
+                self._may_skip = False
+        return self._open_units.needed() if self._may_skip and self._open_units else None
+
+    def _graph(self, size: int, room: sparse.Room | None = None) -> Callable[[], None]:
         """A step on batches of this size as one graph; for networks that cannot be captured, kernel by kernel."""
         step = partial(self._step_by_number, size)
         try:
-            return captured(step, self._changing())
+            with choice.planned(room) as plan:
+                graph = captured(step, self._changing())
+            self._may_skip &= plan.used or room is None  # such as a network that reads every output
+            return graph
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:  # such as a network that asks the device for a number; its own mistakes it makes again

@@ -275,6 +275,11 @@ def gate_structure(model: nn.Module) -> Any:
     return _known(layer.gate), layer.threshold, [gate.requires_grad for gate in gate_parameters(model)].count(True)
 
 
+def knows_tables(model: nn.Module) -> bool:
+    """Whether a model's tables of openness can be made without calling it."""
+    return _gate_names(model) is not None
+
+
 def _gate_names(model: nn.Module) -> set[str] | None:
     """Names of the gates' values, of a model that calls its gated layer at the times 1, 2, ...; None: of another."""
     if type(model) is not SequenceModel or type(model.layer) not in (GatedLSTM, GLSTM, PLSTM, LSTM):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glstm.ops.contract import Inputs, Made
-from glstm.ops.gpu import scan, steps
+from glstm.ops.gpu import choice, scan, sparse, steps
 from glstm.ops.gpu.products import drive_of, finite, multiply, rows_of
 from glstm.ops.gpu.runtime import compiler
 
@@ -46,8 +46,12 @@ properties = cache(torch.cuda.get_device_properties)
 def shape_for(x: Tensor, w_hh: Tensor, exact: bool) -> scan.Shape | None:
     """How the whole sequence is computed in one kernel; None: it does not fit, and is computed step by step."""
     models = w_hh.shape[0] if w_hh.dim() == 3 else 1
-    length, batch, hidden = *x.shape[-3:-1], w_hh.shape[-1]
-    device, tiles = properties(x.device), models * scan.tiles_of(batch)
+    length, batch = x.shape[-3:-1]
+    return shape_of(models, length, batch, w_hh.shape[-1], exact, x.device)
+
+
+def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, where: torch.device) -> scan.Shape | None:
+    device, tiles = properties(where), models * scan.tiles_of(batch)
     ranks = scan.ranks_for(hidden, tiles, device.major >= 9, device.multi_processor_count)
     shape = scan.Shape(models, length, batch, hidden, exact, ranks) if ranks else None
     return shape if shape and shape.shared_bytes <= device.shared_memory_per_block_optin else None
@@ -90,14 +94,20 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
     dtype, shape = x.dtype, shape_for(x, w_hh, exact_for(x.dtype))
     x, w_ih, w_hh, b, k, h0, c0 = _as_floats(x, w_ih, w_hh, b, k, h0, c0)
     b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b
-    if shape:
+    processors = properties(x.device).multi_processor_count
+    chosen = choice.choose(shape, x, k, candidate, sequence, cells, taped, processors)
+    if chosen:
+        h_n, c_n, tape = sparse.forward(*chosen, x, w_ih, w_hh, b, k, h0, c0, taped)
+        outputs = None, h_n, c_n, None
+    elif shape:
         *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped)
     else:
         piece = x.shape[-3] if taped else max(1, PIECE // (6 * h0.numel()))
         *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, exact_for(dtype), piece)
     outputs = _without_axis(outputs) if one else outputs
     h, h_n, c_n, c = (None if part is None else part.to(dtype) for part in outputs)
-    return Made(h, h_n, c_n, c, tape if taped else None)  # pyright: ignore[reportArgumentType]
+    schedule = chosen[2] if chosen else None
+    return Made(h, h_n, c_n, c, tape if taped else None, schedule=schedule)  # pyright: ignore[reportArgumentType]
 
 
 def _in_steps(
@@ -122,8 +132,15 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     x, w_ih, w_hh, b, k, _, h0, _ = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, _shape_of_tape(tape, x, w_hh)
     dh, dh_n, dc_n, dc = _as_floats(*(map(_lifted, gradients) if one else gradients))
-    x, w_ih, w_hh, k = _as_floats(x, w_ih, w_hh, k)
-    if shape:
+    x, w_ih, w_hh, k, h0 = _as_floats(x, w_ih, w_hh, k, h0)
+    length, batch = x.shape[-3:-1]
+    if not shape and tape.numel() != sum(steps.tape_parts(len(w_hh), length, batch, w_hh.shape[-1])):
+        kind, room = sparse.kind_of_tape(tape, x, w_hh, candidate)
+        schedule = sparse.schedule_of(k) if schedule is None else schedule
+        dx, *found = sparse.backward(
+            kind, room, schedule, dh_n, dc_n, x, w_ih, w_hh, k, h0, tape, need_x, need_h0
+        )  # fmt: skip
+    elif shape:
         dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
     else:
         dh_n, dc_n = (h0.new_zeros(h0.shape, dtype=x.dtype) if part is None else part for part in (dh_n, dc_n))
