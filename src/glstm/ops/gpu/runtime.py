@@ -20,11 +20,16 @@ from glstm.errors import UserError
 from glstm.storage import cache_folder, write_atomically
 
 HERE = Path(__file__).parent
+TOO_MANY_BLOCKS = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
 COMMON = ("instructions.cuh", "cell.cuh", "matrix.cuh")
 
 
 class CudaError(RuntimeError):
     pass
+
+
+class DoesNotFit(CudaError):
+    """Blocks that must run at the same time are more than the device has room for."""
 
 
 def read_sources(*names: str) -> str:
@@ -122,27 +127,33 @@ class Kernels:
         self.functions[index, name] = function
         return function
 
-    def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0) -> None:
+    def launch(
+        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0, together: bool = False
+    ) -> None:
         """On the current stream of the first tensor's device. Whole numbers are 32-bit; a Long is 64-bit."""
-        self.prepare(name, blocks, threads, *arguments, shared_bytes=shared_bytes)()
+        self.prepare(name, blocks, threads, *arguments, shared_bytes=shared_bytes, together=together)()
 
     def prepare(
-        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0
+        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0, together: bool = False
     ) -> Callable[..., None]:
-        """A launch that is made many times. If a whole number is given, it replaces the last argument."""
+        """A launch that is made many times. If a whole number is given, it replaces the last argument.
+
+        together: all blocks run at the same time, and may wait for each other.
+        """
         tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
         device, elsewhere = tensors[0].device, tensors[0].device.index not in (None, torch.cuda.current_device())
         with torch.cuda.device(device) if elsewhere else nullcontext():
             function = self.function(device, name, shared_bytes)
         values = [_as_argument(argument) for argument in arguments]
         pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        stream, start = c_void_p(torch.cuda.current_stream(device).cuda_stream), driver().cuLaunchKernel
+        stream = c_void_p(torch.cuda.current_stream(device).cuda_stream)
+        start, more = (driver().cuLaunchCooperativeKernel, ()) if together else (driver().cuLaunchKernel, (None,))
 
         def launch(last: int | None = None) -> None:
             if last is not None:
                 values[-1].value = last
             with torch.cuda.device(device) if elsewhere else nullcontext():
-                failed = start(function, *blocks, 1, threads, 1, 1, shared_bytes, stream, pointers, None)
+                failed = start(function, *blocks, 1, threads, 1, 1, shared_bytes, stream, pointers, *more)
             _check(failed, f"launch {name}")
 
         return launch
@@ -166,4 +177,5 @@ def _check(failed: int, what: str) -> None:
     if failed:
         text = c_char_p()
         driver().cuGetErrorString(failed, byref(text))
-        raise CudaError(f"CUDA could not {what}: {(text.value or b'unknown error').decode()}")
+        kind = DoesNotFit if failed == TOO_MANY_BLOCKS else CudaError
+        raise kind(f"CUDA could not {what}: {(text.value or b'unknown error').decode()}")

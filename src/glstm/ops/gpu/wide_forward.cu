@@ -1,0 +1,152 @@
+// gates: (T, M, B, 4H), the input's share on the way in. h, c: (T + 1, M, B, H), before every step and after the last.
+// ring: [2][COPIES][M, B][EIGHTS] messages of h. A block takes `tiles` tiles of samples one after the other at every step:
+// while the messages of one are on their way, it computes another.
+
+#define STRIDE 36                             // vectors of four gates
+#define PARTS (WARPS * SUBS * 4 * STRIDE)     // in one of two buffers
+#define STAGED (ROWS * UNITS / 8)             // messages that a block sends of a tile
+
+struct Arriving { // of two samples
+  uint4 h[2], rest[2];
+  __device__ __forceinline__ void read(const uint4 *const from[2], i64 copy, int eight, bool again, u32 tag) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      read_message(h[half], from[half] + eight, !again || is_late(h[half], tag));
+      if (EXACT) read_message(rest[half], from[half] + copy + eight, !again || is_late(rest[half], tag));
+    }
+  }
+  __device__ __forceinline__ bool late(u32 tag) const {
+    bool some = is_late(h[0], tag) | is_late(h[1], tag);
+    if (EXACT) some |= is_late(rest[0], tag) | is_late(rest[1], tag);
+    return some;
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ h0,
+             const float *__restrict__ c0, float *__restrict__ gates, float *__restrict__ h, float *__restrict__ c, uint4 *ring,
+             int models, int T, int B, int groups, int tiles, int first_model) {
+  float4 *parts = (float4 *)(rest_of_weights + RESTS);
+  uint4 *staged = rest_of_weights + RESTS + 2 * PARTS;
+  float2 *states = (float2 *)(rest_of_weights + RESTS + 2 * PARTS + COPIES * STAGED);
+  const Where at = my_place(groups, tiles, first_model, B);
+  const i64 cells = (i64)models * B * H, copy = (i64)models * B * EIGHTS;
+  w_hh += (i64)at.model * 4 * H * H;
+  u32 r[OWN][4 * SUBS][4];
+#pragma unroll
+  for (int n = 0; n < OWN; n++)
+#pragma unroll
+    for (int column = 0; column < 4 * SUBS; column++) {
+      const int gate = column / SUBS, unit = blockIdx.x * UNITS + column % SUBS * 8 + at.row;
+      load_eight(r[n][column], rest_at(n * 4 * SUBS + column), [&](int m) {
+        const int from = at.chunk(n) * 32 + at.quarter * 8 + m;
+        return unit < H && from < H ? w_hh[((i64)gate * H + unit) * H + from] : 0.0f;
+      });
+    }
+
+  // Sends message n of the cells of a warp. A vector is written by the warp that reads it.
+  auto pass_on = [&](int n, const Cell &my, float value) {
+    u16 rounded[2];
+    round_for_message(rounded, value, my.number % 8 == 0, tag_of(n));
+    ((u16 *)staged)[my.number] = rounded[0];
+    if (EXACT) ((u16 *)(staged + STAGED))[my.number] = rounded[1];
+    __syncwarp();
+    const int which = at.lane / 4, vector = (my.number - at.lane) / 8 + at.lane % 4, sample = my.sample - my.row + vector * 8 / UNITS;
+    if (which < COPIES && sample < B)
+      write_message(ring + ((n & 1) * COPIES + which) * copy + ((i64)at.model * B + sample) * EIGHTS + blockIdx.x * SUBS + vector % SUBS,
+                    staged[which * STAGED + vector]);
+  };
+
+  // What the next turn needs is loaded while this one is computed.
+  float next_drive[CELLS][4], next_k[CELLS];
+#pragma unroll
+  for (int n = 0; n < CELLS; n++) next_k[n] = next_drive[n][0] = next_drive[n][1] = next_drive[n][2] = next_drive[n][3] = 0;
+  auto fetch = [&](int t, int tile) {
+#pragma unroll
+    for (int n = 0; n < CELLS; n++) {
+      const Cell my = cell_of(at, tile, n);
+      const float *drive = gates + (t * cells + my.cell - my.unit) * 4 + my.unit;
+#pragma unroll
+      for (int gate = 0; gate < 4; gate++) load_early(next_drive[n][gate], drive + gate * H, my.real);
+      load_early(next_k[n], k + openness_at(at, my, T, t), my.real);
+    }
+  };
+  for (int tile = 0; tile < tiles; tile++)
+#pragma unroll
+    for (int n = 0; n < CELLS; n++) {
+      const Cell my = cell_of(at, tile, n);
+      if (!my.there) continue;
+      const float2 state = my.real ? make_float2(c0[my.cell], h0[my.cell]) : make_float2(0, 0);
+      states[tile * ROWS * UNITS + my.number] = state;
+      if (my.real) c[my.cell] = state.x, h[my.cell] = state.y;
+      pass_on(0, my, state.y);
+      __syncwarp();
+    }
+  fetch(0, 0);
+
+  int turn = 0;
+  for (int t = 0; t < T; t++)
+    for (int tile = 0; tile < tiles; tile++, turn ^= 1) {
+      const uint4 *from[2];
+#pragma unroll
+      for (int half = 0; half < 2; half++) from[half] = ring + (t & 1) * COPIES * copy + at.sample_row(tile, half) * EIGHTS;
+      const u32 tag = tag_of(t);
+      Arriving arriving[OWN];
+      bool late = false;
+#pragma unroll
+      for (int n = 0; n < OWN; n++) arriving[n].read(from, copy, eight_there(at.chunk(n) * 4 + at.quarter), false, tag);
+#pragma unroll
+      for (int n = 0; n < OWN; n++) late |= arriving[n].late(tag);
+      while (__any_sync(0xffffffffu, late)) {
+        late = false;
+#pragma unroll
+        for (int n = 0; n < OWN; n++) arriving[n].read(from, copy, eight_there(at.chunk(n) * 4 + at.quarter), true, tag);
+#pragma unroll
+        for (int n = 0; n < OWN; n++) late |= arriving[n].late(tag);
+      }
+      float sums[4 * SUBS][4] = {{0}}, rests[4 * SUBS][4] = {{0}};
+#pragma unroll
+      for (int n = 0; n < OWN; n++)
+#pragma unroll
+        for (int column = 0; column < 4 * SUBS; column++)
+          accumulate_eights(sums[column], rests[column], arriving[n].h, arriving[n].rest, r[n][column], rest_at(n * 4 * SUBS + column));
+      float4 *mine = parts + turn * PARTS + at.warp * SUBS * 4 * STRIDE;
+#pragma unroll
+      for (int sub = 0; sub < SUBS; sub++)
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+          float v[4];
+#pragma unroll
+          for (int gate = 0; gate < 4; gate++) {
+            const int column = gate * SUBS + sub;
+            v[gate] = EXACT ? fmaf(rests[column][n], 1 / REST, sums[column][n]) : sums[column][n];
+          }
+          mine[part_at<STRIDE>(sub, n, at.lane)] = make_float4(v[0], v[1], v[2], v[3]);
+        }
+      __syncthreads(); // and one a turn is enough: the next turn writes the other buffer
+      const bool last_tile = tile + 1 == tiles;
+#pragma unroll
+      for (int n = 0; n < CELLS; n++) {
+        const Cell my = cell_of(at, tile, n);
+        if (!my.there) continue; // whole warps
+        float v[4] = {next_drive[n][0], next_drive[n][1], next_drive[n][2], next_drive[n][3]};
+#pragma unroll
+        for (int warp = 0; warp < WARPS; warp++) {
+          const float4 part = parts[turn * PARTS + warp * SUBS * 4 * STRIDE + part_of<STRIDE>(my)];
+          v[0] += part.x, v[1] += part.y, v[2] += part.z, v[3] += part.w;
+        }
+        float2 state = states[tile * ROWS * UNITS + my.number];
+        step_cell(v, my.real ? next_k[n] : 0, state.x, state.y);
+        if (t + 1 < T) pass_on(t + 1, my, state.y);
+        states[tile * ROWS * UNITS + my.number] = state;
+        if (my.real) {
+          const i64 after = (t + 1) * cells + my.cell;
+          float *made = gates + (t * cells + my.cell - my.unit) * 4 + my.unit;
+#pragma unroll
+          for (int gate = 0; gate < 4; gate++) made[gate * H] = v[gate];
+          c[after] = state.x, h[after] = state.y;
+        }
+      }
+      if (t + 1 < T || !last_tile) fetch(last_tile ? t + 1 : t, last_tile ? 0 : tile + 1);
+    }
+}
