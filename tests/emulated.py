@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from glstm.ops import gpu
-from glstm.ops.gpu import scan
+from glstm.ops.gpu import scan, wide
 from glstm.ops.gpu.runtime import Kernels, _as_argument
 
 DEVICE = Path(__file__).parent / "emulation" / "device.h"
@@ -73,23 +73,27 @@ def own_folder(path: Path) -> Path:
     return path
 
 
-def prepare(self: Kernels, name: str, blocks, threads: int, *arguments, shared_bytes: int = 0):
+def prepare(self: Kernels, name: str, blocks, threads: int, *arguments, shared_bytes: int = 0, together=False):
     function = getattr(library(self), f"run_{name}")
     values = [_as_argument(argument) for argument in arguments]
     pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-    together = self.constants.get("RANKS", 1) if name in ("forward", "backward") else 1
+    cluster = self.constants.get("RANKS", 1) if name in ("forward", "backward") else 1
+    at_once = blocks[0] if together else cluster  # rows of a grid do not wait for each other
 
     def launch(last: int | None = None) -> None:
         if last is not None:
             values[-1].value = last
-        function(*blocks, threads, together, byref(pointers))
+        function(*blocks, threads, at_once, byref(pointers))
 
     return launch
 
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """The CUDA engine for tensors on the CPU. `emulated(ranks)` lays layers out on so many blocks; 0: step by step."""
+    """The CUDA engine for tensors on the CPU. `emulated(ranks)` lays layers out on so many blocks; 0: on none.
+
+    Then `units` is how many units a block of `wide.py` takes; 0: step by step.
+    """
     if COMPILER is None:
         pytest.skip("no C++ compiler here")
     properties = SimpleNamespace(major=9, multi_processor_count=132, shared_memory_per_block_optin=232448)
@@ -98,4 +102,9 @@ def emulated(monkeypatch):
     monkeypatch.setattr(Kernels, "prepare", prepare)
     for module in (gpu, scan):
         monkeypatch.setattr(module, "multiply", lambda a, b: torch.bmm(a.float(), b.float()))
-    return lambda ranks: monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)
+
+    def lay_out(ranks: int, units: int = 0):
+        monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)
+        monkeypatch.setattr(wide, "UNITS", (units,) if units else ())
+
+    return lay_out
