@@ -32,7 +32,7 @@ A100 = SimpleNamespace(multi_processor_count=108, shared_memory_per_block_optin=
 @pytest.mark.parametrize("part", ["forward", "backward"])
 @pytest.mark.parametrize(("hidden", "units", "exact"), [(500, 8, True), (1024, 8, False), (600, 16, False)])
 def test_every_kernel_compiles(architecture, part, hidden, units, exact):
-    run = wide.kernels(part, hidden, units, wide.WARPS[part], "tanh", exact, exact)
+    run = wide.kernels(part, **wide.Layout(hidden, exact, units, 1, 1, 1).constants(part, "tanh", exact))
     assert compile_kernels(run.source, architecture, run.constants).startswith(b"\x7fELF")
 
 
@@ -55,22 +55,28 @@ def test_how_a_layer_is_laid_out():
     assert shape_of(1, 16, 3000, False, H200) is None
 
 
-# Units of a block, then as in test_gpu.py.
+# Units and warps of a block, whether a warp that waits asks for a few messages first, then as in test_gpu.py. Warps have
+# one chunk of units, or several, or some have none.
 SMALL_CASES = [
-    (8, (5, 3, 1, 20, False, {})),
-    (8, (4, 35, 2, 40, True, {"cells": True, "candidate": "sigmoid"})),
-    (8, (6, 16, 6, 70, False, {"sequence": False})),
-    (16, (5, 17, 1, 40, False, {})),
-    (16, (1, 2, 3, 33, True, {"cells": True})),
+    (8, 8, False, (5, 3, 1, 20, False, {})),
+    (8, 2, True, (4, 35, 2, 70, True, {"cells": True, "candidate": "sigmoid"})),
+    (8, 1, False, (6, 16, 6, 70, False, {"sequence": False})),
+    (8, 2, True, (3, 9, 1, 128, False, {})),
+    (16, 4, True, (5, 17, 1, 40, False, {})),
+    (16, 1, False, (1, 2, 3, 60, True, {"cells": True})),
 ]
 
 
 @both_precisions
-@pytest.mark.parametrize(("units", "case"), SMALL_CASES, ids=str)
-def test_kernels_emulated_on_a_cpu(precision, units, case, emulated):  # noqa: F811
+@pytest.mark.parametrize(("units", "warps", "probe", "case"), SMALL_CASES, ids=str)
+def test_kernels_emulated_on_a_cpu(precision, units, warps, probe, case, emulated, monkeypatch):  # noqa: F811
     emulated(0, units)
-    steps, batch, inputs, hidden, per_sample, options = case
-    found = errors(operands(steps, batch, inputs, hidden, per_sample, device="cpu"), **options)
+    monkeypatch.setattr(wide, "WARPS", dict.fromkeys(wide.WARPS, warps))
+    monkeypatch.setattr(wide, "PROBE", dict.fromkeys(wide.PROBE, probe))
+    monkeypatch.setattr(steps, "forward", None)  # nothing is left to it
+    monkeypatch.setattr(steps, "backward", None)
+    length, batch, inputs, hidden, per_sample, options = case
+    found = errors(operands(length, batch, inputs, hidden, per_sample, device="cpu"), **options)
     for kind, values in zip(("outputs", "gradients"), found):
         assert all(value < EMULATED[precision][kind] for value in values.values()), values
 
@@ -83,6 +89,20 @@ def test_emulated_a_lost_sample_takes_no_other_with_it(emulated):
 def test_emulated_the_precision_may_change_before_the_way_back(emulated):
     emulated(0, 8)
     check_precision_change("cpu", 20)
+
+
+def test_emulated_the_same_bits_whatever_the_blocks_speeds(emulated, monkeypatch):
+    """The emulated blocks sleep now and then. In other layouts they do so at other moments of the sequence."""
+    emulated(0, 8)
+    monkeypatch.setattr(wide, "WARPS", dict.fromkeys(wide.WARPS, 2))
+    tensors = operands(6, 40, 1, 30, device="cpu")
+    found = []
+    for multiprocessors in (4, 8, 12):  # three tiles one after the other, two and one, side by side
+        device = SimpleNamespace(**(vars(H200) | {"major": 9, "multi_processor_count": multiprocessors}))
+        monkeypatch.setattr(gpu, "properties", lambda _, device=device: device)
+        found.append(results(tensors, "cuda"))
+    for other in found[1:]:
+        assert all(torch.equal(other[n][name], part) for n in (0, 1) for name, part in found[0][n].items())
 
 
 def test_emulated_models_side_by_side_and_one_after_the_other(emulated, monkeypatch):

@@ -1,17 +1,19 @@
 // For layers too large for a cluster: blocks of UNITS units each, all running at the same time, each on a multiprocessor
 // of its own, which send each other what a step makes through the cache that all share.
 //
-// Constants, besides cell.cuh's: H units, UNITS of a block (8 or 16), WARPS, K_PER_SAMPLE.
+// Constants, besides cell.cuh's: H units, UNITS of a block (8 or 16), WARPS, K_PER_SAMPLE, PROBE (a warp that waits asks for
+// a few messages again and again, and for the others when those are there; else for all of them).
 //
 // A product's rows are 16 samples: what all blocks sent. Its columns are units of this block, whose weights stay in
-// registers. It is summed over all units, in chunks of 32, which the warps share.
+// registers. It is summed over all units, in chunks of 32, which the warps share. A message has eight 16-bit numbers, of
+// four units and two neighbouring samples: just as a thread of a matrix instruction takes them.
 
 #define BLOCKS ((H + UNITS - 1) / UNITS)
-#define EIGHTS (BLOCKS * UNITS / 8)          // of units: a message has eight numbers of one sample
+#define EIGHTS (BLOCKS * UNITS / 8)          // of units
 #define CHUNKS ((EIGHTS + 3) / 4)            // of four eights
 #define OWN ((CHUNKS + WARPS - 1) / WARPS)   // chunks of a warp
-#define WINDOW (OWN < 2 ? OWN : 2)           // chunks of a warp that are on their way at once
-#define SUBS (UNITS / 8)                     // products side by side: eight columns each
+#define WHOLE (EIGHTS == 4 * OWN * WARPS)    // no chunk of a warp is cut, or missing
+#define SUBS (UNITS / 8)                     // of eight columns, of a block
 #define THREADS (WARPS * 32)
 #define ROWS 16
 #define CELLS ((ROWS * UNITS + THREADS - 1) / THREADS) // of a thread, in a tile of samples
@@ -23,36 +25,25 @@
 // message n + 1, and nobody sends that before all its warps have read message n. The memory is zero before the first.
 __device__ __forceinline__ u32 tag_of(int n) { return ~(n >> 1) & 1; }
 __device__ __forceinline__ bool is_late(uint4 v, u32 tag) { return (v.x & 1) != tag; }
-// A number and what it rounds off, in 16 bits; the first of eight has the tag.
-__device__ __forceinline__ void round_for_message(u16 rounded[2], float v, bool first, u32 tag) {
-  u32 all = pack_half(v, 0);
-  all = first ? (all & 0xfffe) | tag : all;
-  rounded[0] = (u16)all;
-  if (EXACT) {
-    const u32 rest = pack_rest(v, 0, all);
-    rounded[1] = (u16)(first ? (rest & 0xfffe) | tag : rest);
-  }
-}
-
 struct Where {
-  int warp, lane, row, quarter, model, first_sample, B;
-  // The messages of two samples that this thread reads for products, `row` and `row + 8` of the tile. A sample that is
-  // not there stands for nobody: the last one's messages are read instead, and nothing is done with the result.
-  __device__ __forceinline__ i64 sample_row(int tile, int half) const {
-    const int sample = first_sample + tile * ROWS + row + half * 8;
-    return (i64)model * B + (sample < B ? sample : B - 1);
+  int warp, lane, row, quarter, model, first_sample, B, pairs; // of samples, of a model
+  // The two samples whose messages this thread reads for products: neighbours, the rows `row` and `row + 8`. Where there
+  // are none the last ones' messages are read instead, and nothing is done with the result.
+  __device__ __forceinline__ i64 pair(int tile) const {
+    const int pair = first_sample / 2 + tile * (ROWS / 2) + row;
+    return (i64)model * pairs + (pair < pairs ? pair : pairs - 1);
   }
   __device__ __forceinline__ int chunk(int n) const { return n * WARPS + warp; }
 };
 __device__ __forceinline__ Where my_place(int groups, int tiles, int first_model, int B) {
   const int lane = threadIdx.x & 31;
   return {(int)threadIdx.x >> 5, lane, lane >> 2, lane & 3, first_model + (int)blockIdx.y / groups,
-          (int)blockIdx.y % groups * tiles * ROWS, B};
+          (int)blockIdx.y % groups * tiles * ROWS, B, (B + 1) / 2};
 }
-// Units past the last have no weight: the last eight's message is read instead.
-__device__ __forceinline__ int eight_there(int eight) { return eight < EIGHTS ? eight : EIGHTS - 1; }
+// Units past the last have no weight: the last eight's messages are read instead.
+__device__ __forceinline__ int eight_there(int eight) { return WHOLE || eight < EIGHTS ? eight : EIGHTS - 1; }
 
-// One of a thread's cells in a tile; neighbours in a warp are eights of one sample. `cell` is its place in (M, B, H).
+// One of a thread's cells in a tile; a warp has whole pairs of samples. `cell` is its place in (M, B, H).
 struct Cell {
   int number, row, own, unit, sample;
   i64 cell;
@@ -69,21 +60,34 @@ __device__ __forceinline__ i64 openness_at(const Where &at, const Cell &my, int 
   return (K_PER_SAMPLE ? step * at.B + my.sample : step) * H + my.unit;
 }
 
+// A cell's number goes into a message that its warp puts together in shared memory: the message's eight numbers are
+// (unit 0 and 1 of the first sample), (of the second), (unit 2 and 3 of the first), (of the second).
+__device__ __forceinline__ void stage(uint4 *messages, uint4 *rests, int message, const Cell &my, float v, u32 tag) {
+  const int place = message * 8 + (my.own & 2) * 2 + (my.row & 1) * 2 + (my.own & 1);
+  const bool first = (my.own & 3) == 0 && (my.row & 1) == 0;
+  u32 rounded = pack_half(v, 0);
+  rounded = first ? (rounded & 0xfffe) | tag : rounded;
+  ((u16 *)messages)[place] = (u16)rounded;
+  if (EXACT) {
+    const u32 rest = pack_rest(v, 0, rounded);
+    ((u16 *)rests)[place] = (u16)(first ? (rest & 0xfffe) | tag : rest);
+  }
+}
+
 // Sums of a product, [columns' eight][number of the thread's four][thread], with gaps: no two in one bank for those who
 // write and for those who read.
 template <int STRIDE> __device__ __forceinline__ int part_at(int sub, int n, int lane) { return (sub * 4 + n) * STRIDE + lane; }
 template <int STRIDE> __device__ __forceinline__ int part_of(const Cell &my) {
-  const int column = my.own & 7;
-  return part_at<STRIDE>(my.own >> 3, (my.row >> 3) * 2 + (column & 1), (my.row & 7) * 4 + (column >> 1));
+  return part_at<STRIDE>(my.own >> 3, (my.row & 1) * 2 + (my.own & 1), (my.row >> 1) * 4 + (my.own & 7) / 2);
 }
 
 // Shared memory: what 16 bits round off the weights, then as many vectors as each kernel says.
 extern __shared__ uint4 rest_of_weights[];
-#define FRAGMENTS (OWN * 4 * SUBS)           // of weights, in a thread
-#define RESTS (EXACT ? FRAGMENTS * THREADS : 0)
+#define PRODUCTS (4 * SUBS)                  // of a chunk
+#define RESTS (EXACT ? OWN * PRODUCTS * THREADS : 0)
 __device__ __forceinline__ uint4 *rest_at(int fragment) { return rest_of_weights + fragment * THREADS + threadIdx.x; }
 
-// The right side of two products: a thread's eight weights along the sum, in one column.
+// The right side of two products, a thread's eight weights along the sum, in one column: four of each.
 template <typename Weight> __device__ __forceinline__ void load_eight(u32 r[4], uint4 *rest, Weight weight) {
   u32 rests[4];
 #pragma unroll
@@ -95,19 +99,26 @@ template <typename Weight> __device__ __forceinline__ void load_eight(u32 r[4], 
   if (EXACT) *rest = make_uint4(rests[0], rests[1], rests[2], rests[3]);
 }
 
-// sums += left x right, over the 32 numbers of four threads' eights. left: of rows `row` and `row + 8`.
-__device__ __forceinline__ void accumulate_eights(float sums[4], float rests[4], const uint4 left[2], const uint4 left_rest[2],
-                                                  const u32 r[4], const uint4 *rest) {
-  const u32 a[2][4] = {{left[0].x, left[1].x, left[0].y, left[1].y}, {left[0].z, left[1].z, left[0].w, left[1].w}};
+// sums += left x right, over the 32 numbers that four threads' two messages have of a sample. N products side by side,
+// because one that adds to the same sum as the one before has to wait for it; their left sides are LEFTS different ones.
+template <int N, int LEFTS>
+__device__ __forceinline__ void accumulate_eights(float sums[N][4], float rests[N][4], const uint4 left[LEFTS][2],
+                                                  const uint4 left_rest[LEFTS][2], const u32 r[N][4], int first_rest) {
+  auto multiply_all = [&](float to[N][4], const uint4 by[LEFTS][2], auto right) {
 #pragma unroll
-  for (int n = 0; n < 2; n++) multiply(sums, a[n], r[2 * n], r[2 * n + 1]);
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+        const uint4 message = by[n * LEFTS / N][half], w = right(n);
+        const u32 four[4] = {message.x, message.y, message.z, message.w};
+        if (half) multiply(to[n], four, w.z, w.w);
+        else multiply(to[n], four, w.x, w.y);
+      }
+  };
+  auto weights = [&](int n) { return make_uint4(r[n][0], r[n][1], r[n][2], r[n][3]); };
+  multiply_all(sums, left, weights);
   if (EXACT) {
-    const u32 b[2][4] = {{left_rest[0].x, left_rest[1].x, left_rest[0].y, left_rest[1].y},
-                         {left_rest[0].z, left_rest[1].z, left_rest[0].w, left_rest[1].w}};
-    const uint4 w = *rest;
-    multiply(rests, a[0], w.x, w.y);
-    multiply(rests, a[1], w.z, w.w);
-#pragma unroll
-    for (int n = 0; n < 2; n++) multiply(rests, b[n], r[2 * n], r[2 * n + 1]);
+    multiply_all(rests, left, [&](int n) { return *rest_at(first_rest + n); });
+    multiply_all(rests, left_rest, weights);
   }
 }

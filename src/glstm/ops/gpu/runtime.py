@@ -127,14 +127,12 @@ class Kernels:
         self.functions[index, name] = function
         return function
 
-    def launch(
-        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0, together: bool = False
-    ) -> None:
+    def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, **options) -> None:
         """On the current stream of the first tensor's device. Whole numbers are 32-bit; a Long is 64-bit."""
-        self.prepare(name, blocks, threads, *arguments, shared_bytes=shared_bytes, together=together)()
+        self.prepare(name, blocks, threads, *arguments, **options)()
 
     def prepare(
-        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0, together: bool = False
+        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0, together=False
     ) -> Callable[..., None]:
         """A launch that is made many times. If a whole number is given, it replaces the last argument.
 

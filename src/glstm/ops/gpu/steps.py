@@ -58,7 +58,10 @@ class Steps:
 
 
 def tape_with_drive(x: Tensor, w_ih: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """An empty tape, but for the input's part of the gates' sums; and its gates (T, M, B, 4H), h and c (T + 1, M, B, H)."""
+    """A tape with nothing but the input's part of the gates' sums, and its parts.
+
+    They are gates (T, M, B, 4H), h and c (T + 1, M, B, H).
+    """
     (models, rows, _), (steps, batch) = w_ih.shape, x.shape[-3:-1]
     tape = x.new_empty(sum(sizes := tape_parts(models, steps, batch, rows // 4)))
     gates, h, c, _ = tape.split(sizes)
@@ -121,8 +124,8 @@ def backward(
     backs = w_hh.new_zeros(2, *shared.grid)
     step = shared.run.prepare(
         "step_backward", shared.grid, THREADS,
-        weights, pieces, rests, backs, way.gates, k, way.h, way.c, way.dh, way.dc, way.dh_now, way.dc_now, way.da, way.dk,
-        models, steps, batch, shared.tiles, 0,
+        weights, pieces, rests, backs, way.gates, k, way.h, way.c, way.dh, way.dc, way.dh_now, way.dc_now, way.da,
+        way.dk, models, steps, batch, shared.tiles, 0,
     )  # fmt: skip
     for t in reversed(range(-1, steps)):
         step(t)

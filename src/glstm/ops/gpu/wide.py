@@ -1,8 +1,8 @@
 """Large layers, a whole sequence in one kernel: a block for every 8 or 16 units, all of them running at the same time.
 
-Each block has a multiprocessor of its own, and the recurrent weights of its units in registers. What a step makes goes to the
-others through the cache that all share. Where the blocks do not fit on the device together, the layer is computed
-step by step; the tape is that of `steps.py`.
+Each block has a multiprocessor of its own, and the recurrent weights of its units in registers. What a step makes goes
+to the others through the cache that all share. Where the blocks do not fit on the device together, the layer is
+computed step by step; the tape is that of `steps.py`.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from glstm.ops.gpu.runtime import DoesNotFit, Kernels, read_sources
 SAMPLES = 16  # of a tile: the rows of a product
 UNITS = (8, 16)  # that a block may take
 WARPS = {"forward": 8, "backward": 8}
+PROBE = {"forward": False, "backward": True}  # backward, four times as much is on its way
 VECTOR = 16  # bytes: a message
 FRAGMENT = 4  # registers of a thread for 32 x 8 weights
 MOST_REGISTERS = {False: 128, True: 64}  # for weights; in exact mode twice as many numbers are on their way
@@ -52,12 +53,28 @@ class Layout:
         """Of weights, in a thread."""
         return -(-self.chunks // WARPS[part]) * self.units // 2
 
+    def constants(self, part: str, candidate: str, k_per_sample: bool) -> dict:
+        return {
+            "H": self.hidden,
+            "UNITS": self.units,
+            "WARPS": WARPS[part],
+            "PROBE": PROBE[part],
+            "LOGISTIC": candidate == "sigmoid",
+            "K_PER_SAMPLE": k_per_sample,
+            "EXACT": self.exact,
+            "D": 0,
+        }
+
     def shared_bytes(self, part: str) -> int:
         warps, subs = WARPS[part], self.units // 8
         rests = self.fragments(part) * warps * 32 if self.exact else 0
-        sums, sent = (36, 1) if part == "forward" else (12, 4)
+        sums, sent = (36, 1) if part == "forward" else (10, 4)
         vectors = rests + 2 * warps * subs * 4 * sums + (1 + self.exact) * sent * SAMPLES * subs
         return VECTOR * (vectors + self.tiles * SAMPLES * self.units // 2)
+
+
+def pairs_of(batch: int) -> int:
+    return (batch + 1) // 2
 
 
 def layout_for(models: int, batch: int, hidden: int, exact: bool, device: Any) -> Layout | None:
@@ -81,14 +98,13 @@ def layout_for(models: int, batch: int, hidden: int, exact: bool, device: Any) -
 
 
 @cache
-def kernels(part: str, hidden: int, units: int, warps: int, candidate: str, k_per_sample: bool, exact: bool) -> Kernels:
-    constants = {"H": hidden, "UNITS": units, "WARPS": warps, "K_PER_SAMPLE": k_per_sample, "EXACT": exact, "D": 0}
-    return Kernels(read_sources("exchange.cuh", f"wide_{part}.cu"), constants | {"LOGISTIC": candidate == "sigmoid"})
+def kernels(part: str, **constants: int) -> Kernels:
+    return Kernels(read_sources("exchange.cuh", f"wide_{part}.cu"), constants)
 
 
 def _launch(part: str, layout: Layout, k: Tensor, candidate: str, models: int, *arguments) -> None:
     """As many models at once as fit, until all are done."""
-    run = kernels(part, layout.hidden, layout.units, WARPS[part], candidate, k.dim() == 4, layout.exact)
+    run = kernels(part, **layout.constants(part, candidate, k.dim() == 4))
     for first in range(0, models, layout.models):
         grid = (layout.blocks, min(layout.models, models - first) * layout.groups)
         run.launch(
@@ -109,7 +125,7 @@ def forward(x, w_ih, b, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, candida
     if layout is None:
         return steps.forward(x, w_ih, b, w_hh, k, h0, c0, candidate, exact)
     tape, gates, h, c = steps.tape_with_drive(x, w_ih, b)
-    ring = _ring(h0, 2 * (1 + exact), models * batch, layout.eights, 4)
+    ring = _ring(h0, 2 * (1 + exact), models * pairs_of(batch), layout.eights, 2, 4)
     length = len(gates)
     try:
         _launch("forward", layout, k, candidate, models, w_hh, k, h0, c0, gates, h, c, ring, models, length, batch)
@@ -118,17 +134,15 @@ def forward(x, w_ih, b, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, candida
     return tape, h, c
 
 
-def backward(
-    dh, dh_n, dc_n, dc, w_hh: Tensor, k: Tensor, tape, length: int, candidate: str, exact: bool, device: Any
-):
+def backward(dh, dh_n, dc_n, dc, w_hh: Tensor, k: Tensor, tape, length: int, candidate: str, exact: bool, device: Any):
     """As `steps.backward`."""
     models, batch, hidden = dh_n.shape
     layout = layout_for(models, batch, hidden, exact, device)
     if layout is None:
         return steps.backward(dh, dh_n, dc_n, dc, w_hh, k, tape, length, candidate, exact)
     way = steps.WayBack(dh, dh_n, dc_n, dc, tape, length)
-    ring = _ring(tape, 2 * (1 + exact), models * batch, layout.eights, 4, 4)
-    backs = _ring(tape, 2, models * batch, layout.chunks, 4)
+    ring = _ring(tape, 2 * (1 + exact), models * pairs_of(batch), layout.eights, 8, 4)
+    backs = _ring(tape, 2, models * pairs_of(batch), 2, layout.chunks, 4)
     try:
         _launch(
             "backward", layout, k, candidate, models,

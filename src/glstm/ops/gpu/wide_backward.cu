@@ -1,47 +1,58 @@
 // dh_out, dc_out: (T, M, B, H) or null. dh, dc: (M, B, H), of the last state on the way in, of the first on the way out.
-// da: (T, M, B, 4H), dk: (T, M, B, H). ring: [2][COPIES][M, B][EIGHTS][4 gates] messages of slopes. They are scaled by
-// powers of two, one for each sample's eight units, that `backs` [2][M, B][CHUNKS][4] undo, which have a tag each.
+// da: (T, M, B, 4H), dk: (T, M, B, H). ring: [2][COPIES][M, pairs of samples][EIGHTS][2][4 gates] messages of slopes. They
+// are scaled by powers of two, one for each sample's eight units, that `backs` [2][M, pairs][2][CHUNKS][4] undo, which have
+// a tag each.
 
-#define STRIDE 48                             // numbers
+#define STRIDE 40                             // numbers
 #define PARTS (WARPS * SUBS * 4 * STRIDE / 4) // vectors in one of two buffers
 #define STAGED (ROWS * UNITS / 2)
+// Messages are read lot by lot; so many lots are on their way at once as registers allow.
+#define LOT (EXACT ? 2 : 4)                   // eights
+#define LOTS (4 / LOT * OWN)                  // of a warp
+#define WINDOW (LOTS > 1 && WARPS <= 8 ? 2 : 1)
 
-struct Arriving { // a chunk's slopes of two samples
-  uint4 da[4][2], rest[4][2], backs[2];
-  __device__ __forceinline__ static bool late_backs(uint4 v, int chunk, u32 tag) {
-    bool late = (v.x & 1) != tag;
-    late |= chunk * 4 + 1 < EIGHTS && (v.y & 1) != tag; // nobody sends those past the last
-    late |= chunk * 4 + 2 < EIGHTS && (v.z & 1) != tag;
-    return late | (chunk * 4 + 3 < EIGHTS && (v.w & 1) != tag);
+struct Arriving { // a lot
+  uint4 da[LOT][2], rest[LOT][2], backs[2];
+  int chunk, first; // eight
+  __device__ __forceinline__ void begin(const Where &at, int lot) {
+    chunk = at.chunk(lot * LOT / 4), first = chunk * 4 + lot * LOT % 4;
+    chunk = WHOLE || chunk < CHUNKS ? chunk : CHUNKS - 1;
   }
-  __device__ __forceinline__ void read(const uint4 *const from[2], i64 copy, const uint4 *const backs_from[2], int chunk, bool again, u32 tag) {
-    const int there = chunk < CHUNKS ? chunk : CHUNKS - 1;
+  __device__ __forceinline__ bool late_backs(int half, u32 tag) const { // nobody sends those of eights past the last
+    const u32 v[4] = {backs[half].x, backs[half].y, backs[half].z, backs[half].w};
+    bool late = false;
+#pragma unroll
+    for (int n = 0; n < 4; n++) late |= (WHOLE || chunk * 4 + n < EIGHTS) && (v[n] & 1) != tag;
+    return late;
+  }
+  __device__ __forceinline__ void read_backs(const uint4 *backs_from, bool again, u32 tag) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) read_message(backs[half], backs_from + half * CHUNKS + chunk, !again || late_backs(half, tag));
+  }
+  __device__ __forceinline__ void read(const uint4 *from, i64 copy, const uint4 *backs_from, bool again, u32 tag) {
+    read_backs(backs_from, again, tag);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      read_message(backs[half], backs_from[half] + there, !again || late_backs(backs[half], there, tag));
 #pragma unroll
-      for (int n = 0; n < 4; n++) {
-        const uint4 *message = from[half] + eight_there(there * 4 + n) * 4;
+      for (int n = 0; n < LOT; n++) {
+        const uint4 *message = from + eight_there(first + n) * 8 + half * 4;
         read_message(da[n][half], message, !again || is_late(da[n][half], tag));
         if (EXACT) read_message(rest[n][half], message + copy, !again || is_late(rest[n][half], tag));
       }
     }
   }
-  __device__ __forceinline__ bool late(int chunk, u32 tag) const {
-    const int there = chunk < CHUNKS ? chunk : CHUNKS - 1;
-    bool some = false;
+  __device__ __forceinline__ bool late(u32 tag) const {
+    bool some = late_backs(0, tag) | late_backs(1, tag);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      some |= late_backs(backs[half], there, tag);
+    for (int half = 0; half < 2; half++)
 #pragma unroll
-      for (int n = 0; n < 4; n++) {
+      for (int n = 0; n < LOT; n++) {
         some |= is_late(da[n][half], tag);
         if (EXACT) some |= is_late(rest[n][half], tag);
       }
-    }
     return some;
   }
-  __device__ __forceinline__ float back(int n, int half) const { return __uint_as_float((&backs[half].x)[n] & ~1u); }
+  __device__ __forceinline__ float back(int eight, int half) const { return __uint_as_float((&backs[half].x)[eight] & ~1u); }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -53,42 +64,36 @@ wide_backward(const float *__restrict__ w_hh, const float *__restrict__ k, const
   uint4 *staged = rest_of_weights + RESTS + 2 * PARTS;
   float2 *states = (float2 *)(rest_of_weights + RESTS + 2 * PARTS + COPIES * STAGED);
   const Where at = my_place(groups, tiles, first_model, B);
-  const i64 rows = (i64)models * B, cells = rows * H, copy = rows * EIGHTS * 4;
+  const i64 pairs = (i64)models * at.pairs, cells = (i64)models * B * H, copy = pairs * EIGHTS * 8;
   w_hh += (i64)at.model * 4 * H * H;
   // Transposed: columns are the units that h comes from, a thread's eight are those of one gate.
-  u32 r[OWN][4][SUBS][4];
+  u32 r[OWN * PRODUCTS][4];
 #pragma unroll
-  for (int n = 0; n < OWN; n++)
-#pragma unroll
-    for (int eight = 0; eight < 4; eight++)
-#pragma unroll
-      for (int sub = 0; sub < SUBS; sub++) {
-        const int from = blockIdx.x * UNITS + sub * 8 + at.row;
-        load_eight(r[n][eight][sub], rest_at((n * 4 + eight) * SUBS + sub), [&](int m) {
-          const int unit = (at.chunk(n) * 4 + eight) * 8 + m;
-          return unit < H && from < H ? w_hh[((i64)at.quarter * H + unit) * H + from] : 0.0f;
-        });
-      }
+  for (int n = 0; n < OWN * PRODUCTS; n++) {
+    const int eight = at.chunk(n / PRODUCTS) * 4 + n / SUBS % 4, from = blockIdx.x * UNITS + n % SUBS * 8 + at.row;
+    load_eight(r[n], rest_at(n), [&](int m) {
+      const int unit = eight * 8 + m;
+      return unit < H && from < H ? w_hh[((i64)at.quarter * H + unit) * H + from] : 0.0f;
+    });
+  }
 
   // Sends message n of the slopes of a warp's cells, and what undoes their scale.
   auto pass_on = [&](int n, const Cell &my, const float slopes[4], float back) {
     const u32 tag = tag_of(n);
+    const int eights = my.row / 2 * SUBS + my.own / 8;
 #pragma unroll
-    for (int gate = 0; gate < 4; gate++) {
-      u16 rounded[2];
-      round_for_message(rounded, slopes[gate], my.number % 8 == 0, tag);
-      const int place = (my.number / 8 * 4 + gate) * 8 + my.number % 8;
-      ((u16 *)staged)[place] = rounded[0];
-      if (EXACT) ((u16 *)(staged + STAGED))[place] = rounded[1];
-    }
+    for (int gate = 0; gate < 4; gate++)
+      stage(staged, staged + STAGED, eights * 8 + (my.own & 4) + gate, my, slopes[gate], tag);
     __syncwarp();
-    const int which = at.lane / 16, vector = (my.number - at.lane) / 2 + at.lane % 16;
-    const int sample = my.sample - my.row + vector * 2 / UNITS, eight = blockIdx.x * SUBS + vector / 4 % SUBS;
-    if (which < COPIES && sample < B)
-      write_message(ring + ((n & 1) * COPIES + which) * copy + (((i64)at.model * B + sample) * EIGHTS + eight) * 4 + vector % 4,
-                    staged[which * STAGED + vector]);
-    if (my.number % 8 == 0 && my.sample < B)
-      write_message(backs + (((n & 1) * rows + (i64)at.model * B + my.sample) * CHUNKS * 4 + my.unit / 8), __float_as_uint(back) | tag);
+    const int which = at.lane / 16, message = (my.number - at.lane) / 2 + at.lane % 16, pair = message / (SUBS * 8);
+    const int first = my.sample - my.row + pair * 2; // of the two samples
+    if (which < COPIES && first < B)
+      write_message(ring + ((n & 1) * COPIES + which) * copy + (((i64)at.model * at.pairs + first / 2) * EIGHTS + blockIdx.x * SUBS) * 8 +
+                        message % (SUBS * 8),
+                    staged[which * STAGED + message]);
+    if (my.own % 8 == 0 && my.sample / 2 < at.pairs)
+      write_message(backs + ((((n & 1) * pairs + (i64)at.model * at.pairs) * 2 + my.sample) * CHUNKS * 4 + my.unit / 8),
+                    __float_as_uint(back) | tag);
   };
 
   // What the next turn needs is loaded while this one is computed.
@@ -134,34 +139,43 @@ wide_backward(const float *__restrict__ w_hh, const float *__restrict__ k, const
       float sums[SUBS][4] = {{0}};
       if (t + 1 < T) {
         const int message = T - 2 - t;
-        const uint4 *from[2], *backs_from[2];
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const i64 row = at.sample_row(tile, half);
-          from[half] = ring + (message & 1) * COPIES * copy + row * EIGHTS * 4 + at.quarter;
-          backs_from[half] = (const uint4 *)backs + ((message & 1) * rows + row) * CHUNKS;
-        }
+        const i64 pair = at.pair(tile);
+        const uint4 *from = ring + (message & 1) * COPIES * copy + pair * EIGHTS * 8 + at.quarter;
+        const uint4 *backs_from = (const uint4 *)backs + ((message & 1) * pairs + pair) * 2 * CHUNKS;
         const u32 tag = tag_of(message);
         Arriving arriving[WINDOW];
+        if (PROBE) {
+          arriving[0].begin(at, 0);
+          arriving[0].read_backs(backs_from, false, tag);
+          while (__any_sync(0xffffffffu, arriving[0].late_backs(0, tag) | arriving[0].late_backs(1, tag)))
+            arriving[0].read_backs(backs_from, true, tag);
+        }
 #pragma unroll
-        for (int n = 0; n < WINDOW; n++) arriving[n].read(from, copy, backs_from, at.chunk(n), false, tag);
+        for (int lot = 0; lot < WINDOW; lot++) {
+          arriving[lot].begin(at, lot);
+          arriving[lot].read(from, copy, backs_from, false, tag);
+        }
 #pragma unroll
-        for (int n = 0; n < OWN; n++) {
-          Arriving &now = arriving[n % WINDOW];
-          while (__any_sync(0xffffffffu, now.late(at.chunk(n), tag))) // those behind it are read again, too
+        for (int lot = 0; lot < LOTS; lot++) {
+          Arriving &now = arriving[lot % WINDOW];
+          while (__any_sync(0xffffffffu, now.late(tag))) // those behind it are read again, too
 #pragma unroll
-            for (int m = n; m < n + WINDOW && m < OWN; m++) arriving[m % WINDOW].read(from, copy, backs_from, at.chunk(m), true, tag);
+            for (int n = lot; n < lot + WINDOW && n < LOTS; n++) arriving[n % WINDOW].read(from, copy, backs_from, true, tag);
+          constexpr int products = LOT * SUBS;
+          const int first = lot * products;
+          float found[products][4] = {{0}}, rests[products][4] = {{0}};
+          accumulate_eights<products, LOT>(found, rests, now.da, now.rest, r + first, first);
 #pragma unroll
-          for (int eight = 0; eight < 4; eight++)
+          for (int n = 0; n < products; n++)
 #pragma unroll
-            for (int sub = 0; sub < SUBS; sub++) {
-              float part[4] = {0}, rests[4] = {0};
-              accumulate_eights(part, rests, now.da[eight], now.rest[eight], r[n][eight][sub], rest_at((n * 4 + eight) * SUBS + sub));
-#pragma unroll
-              for (int m = 0; m < 4; m++)
-                sums[sub][m] = fmaf(now.back(eight, m >> 1), EXACT ? fmaf(rests[m], 1 / REST, part[m]) : part[m], sums[sub][m]);
+            for (int m = 0; m < 4; m++) {
+              const float part = EXACT ? fmaf(rests[n][m], 1 / REST, found[n][m]) : found[n][m];
+              sums[n % SUBS][m] = fmaf(now.back((lot * LOT + n / SUBS) % 4, m >> 1), part, sums[n % SUBS][m]);
             }
-          if (n + WINDOW < OWN) now.read(from, copy, backs_from, at.chunk(n + WINDOW), false, tag);
+          if (lot + WINDOW < LOTS) {
+            now.begin(at, lot + WINDOW);
+            now.read(from, copy, backs_from, false, tag);
+          }
         }
       }
       float *mine = parts + (turn * WARPS + at.warp) * SUBS * 4 * STRIDE;

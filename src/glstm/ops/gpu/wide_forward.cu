@@ -1,18 +1,20 @@
 // gates: (T, M, B, 4H), the input's share on the way in. h, c: (T + 1, M, B, H), before every step and after the last.
-// ring: [2][COPIES][M, B][EIGHTS] messages of h. A block takes `tiles` tiles of samples one after the other at every step:
+// ring: [2][COPIES][M, pairs of samples][EIGHTS][2] messages of h. A block takes `tiles` tiles of samples one after the other at every step:
 // while the messages of one are on their way, it computes another.
 
 #define STRIDE 36                             // vectors of four gates
 #define PARTS (WARPS * SUBS * 4 * STRIDE)     // in one of two buffers
 #define STAGED (ROWS * UNITS / 8)             // messages that a block sends of a tile
 
-struct Arriving { // of two samples
+struct Arriving { // a chunk
   uint4 h[2], rest[2];
-  __device__ __forceinline__ void read(const uint4 *const from[2], i64 copy, int eight, bool again, u32 tag) {
+  __device__ __forceinline__ void read(const uint4 *from, i64 copy, const Where &at, int n, bool again, u32 tag) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      read_message(h[half], from[half] + eight, !again || is_late(h[half], tag));
-      if (EXACT) read_message(rest[half], from[half] + copy + eight, !again || is_late(rest[half], tag));
+      const int eight = at.chunk(n) * 4 + half * 2 + at.quarter / 2;
+      const uint4 *message = from + eight_there(eight) * 2 + at.quarter % 2;
+      read_message(h[half], message, !again || is_late(h[half], tag));
+      if (EXACT) read_message(rest[half], message + copy, !again || is_late(rest[half], tag));
     }
   }
   __device__ __forceinline__ bool late(u32 tag) const {
@@ -30,31 +32,30 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
   uint4 *staged = rest_of_weights + RESTS + 2 * PARTS;
   float2 *states = (float2 *)(rest_of_weights + RESTS + 2 * PARTS + COPIES * STAGED);
   const Where at = my_place(groups, tiles, first_model, B);
-  const i64 cells = (i64)models * B * H, copy = (i64)models * B * EIGHTS;
+  const i64 cells = (i64)models * B * H, copy = (i64)models * at.pairs * EIGHTS * 2;
   w_hh += (i64)at.model * 4 * H * H;
-  u32 r[OWN][4 * SUBS][4];
+  u32 r[OWN][PRODUCTS][4];
 #pragma unroll
   for (int n = 0; n < OWN; n++)
 #pragma unroll
-    for (int column = 0; column < 4 * SUBS; column++) {
+    for (int column = 0; column < PRODUCTS; column++) {
       const int gate = column / SUBS, unit = blockIdx.x * UNITS + column % SUBS * 8 + at.row;
-      load_eight(r[n][column], rest_at(n * 4 * SUBS + column), [&](int m) {
-        const int from = at.chunk(n) * 32 + at.quarter * 8 + m;
+      load_eight(r[n][column], rest_at(n * PRODUCTS + column), [&](int m) {
+        const int from = at.chunk(n) * 32 + m / 4 * 16 + at.quarter * 4 + m % 4;
         return unit < H && from < H ? w_hh[((i64)gate * H + unit) * H + from] : 0.0f;
       });
     }
 
-  // Sends message n of the cells of a warp. A vector is written by the warp that reads it.
+  // Sends message n of a warp's cells.
   auto pass_on = [&](int n, const Cell &my, float value) {
-    u16 rounded[2];
-    round_for_message(rounded, value, my.number % 8 == 0, tag_of(n));
-    ((u16 *)staged)[my.number] = rounded[0];
-    if (EXACT) ((u16 *)(staged + STAGED))[my.number] = rounded[1];
+    stage(staged, staged + STAGED, my.row / 2 * SUBS * 2 + my.own / 4, my, value, tag_of(n));
     __syncwarp();
-    const int which = at.lane / 4, vector = (my.number - at.lane) / 8 + at.lane % 4, sample = my.sample - my.row + vector * 8 / UNITS;
-    if (which < COPIES && sample < B)
-      write_message(ring + ((n & 1) * COPIES + which) * copy + ((i64)at.model * B + sample) * EIGHTS + blockIdx.x * SUBS + vector % SUBS,
-                    staged[which * STAGED + vector]);
+    const int which = at.lane / 4, message = (my.number - at.lane) / 8 + at.lane % 4, pair = message / (SUBS * 2);
+    const int first = my.sample - my.row + pair * 2; // of the two samples
+    if (which < COPIES && first < B)
+      write_message(ring + ((n & 1) * COPIES + which) * copy + (((i64)at.model * at.pairs + first / 2) * EIGHTS + blockIdx.x * SUBS) * 2 +
+                        message % (SUBS * 2),
+                    staged[which * STAGED + message]);
   };
 
   // What the next turn needs is loaded while this one is computed.
@@ -87,29 +88,26 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
   int turn = 0;
   for (int t = 0; t < T; t++)
     for (int tile = 0; tile < tiles; tile++, turn ^= 1) {
-      const uint4 *from[2];
-#pragma unroll
-      for (int half = 0; half < 2; half++) from[half] = ring + (t & 1) * COPIES * copy + at.sample_row(tile, half) * EIGHTS;
+      const uint4 *from = ring + (t & 1) * COPIES * copy + at.pair(tile) * EIGHTS * 2;
       const u32 tag = tag_of(t);
       Arriving arriving[OWN];
-      bool late = false;
+      auto wait_for = [&](int first, int count) {
 #pragma unroll
-      for (int n = 0; n < OWN; n++) arriving[n].read(from, copy, eight_there(at.chunk(n) * 4 + at.quarter), false, tag);
+        for (int n = first; n < first + count; n++) arriving[n].read(from, copy, at, n, false, tag);
+        for (;;) {
+          bool late = false;
 #pragma unroll
-      for (int n = 0; n < OWN; n++) late |= arriving[n].late(tag);
-      while (__any_sync(0xffffffffu, late)) {
-        late = false;
+          for (int n = first; n < first + count; n++) late |= arriving[n].late(tag);
+          if (!__any_sync(0xffffffffu, late)) break;
 #pragma unroll
-        for (int n = 0; n < OWN; n++) arriving[n].read(from, copy, eight_there(at.chunk(n) * 4 + at.quarter), true, tag);
+          for (int n = first; n < first + count; n++) arriving[n].read(from, copy, at, n, true, tag);
+        }
+      };
+      if (PROBE && OWN > 1) wait_for(0, 1), wait_for(1, OWN - 1);
+      else wait_for(0, OWN);
+      float sums[PRODUCTS][4] = {{0}}, rests[PRODUCTS][4] = {{0}};
 #pragma unroll
-        for (int n = 0; n < OWN; n++) late |= arriving[n].late(tag);
-      }
-      float sums[4 * SUBS][4] = {{0}}, rests[4 * SUBS][4] = {{0}};
-#pragma unroll
-      for (int n = 0; n < OWN; n++)
-#pragma unroll
-        for (int column = 0; column < 4 * SUBS; column++)
-          accumulate_eights(sums[column], rests[column], arriving[n].h, arriving[n].rest, r[n][column], rest_at(n * 4 * SUBS + column));
+      for (int n = 0; n < OWN; n++) accumulate_eights<PRODUCTS, 1>(sums, rests, &arriving[n].h, &arriving[n].rest, r[n], n * PRODUCTS);
       float4 *mine = parts + turn * PARTS + at.warp * SUBS * 4 * STRIDE;
 #pragma unroll
       for (int sub = 0; sub < SUBS; sub++)
