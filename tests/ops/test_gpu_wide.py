@@ -55,8 +55,8 @@ def test_how_a_layer_is_laid_out():
     assert shape_of(1, 16, 3000, False, H200) is None
 
 
-# Units and warps of a block, whether a warp that waits asks for a few messages first, then as in test_gpu.py. Warps have
-# one chunk of units, or several, or some have none.
+# Units and warps of a block, whether a warp that waits asks for a few messages first, then as in test_gpu.py.
+# Warps have one chunk of units, or several, or some have none.
 SMALL_CASES = [
     (8, 8, False, (5, 3, 1, 20, False, {})),
     (8, 2, True, (4, 35, 2, 70, True, {"cells": True, "candidate": "sigmoid"})),
@@ -191,6 +191,16 @@ def test_the_same_bits_from_run_to_run(precision, hidden):  # noqa: F811
     for _ in range(20):
         again = results(tensors, "cuda")
         assert all(torch.equal(first[part][name], again[part][name]) for part in (0, 1) for name in first[part])
+
+
+@on_device
+def test_batches_may_grow_and_shrink():
+    """A kernel that was launched with little shared memory is given more, and then less again."""
+    whole = operands(5, 700, 1, 500)
+    for batch in (10, 700, 60):
+        tensors = whole | {name: whole[name][:batch].contiguous() for name in ("h0", "c0")}
+        tensors["x"] = whole["x"][:, :batch].contiguous()
+        assert max(errors(tensors)[0].values()) < LIMITS["highest"]["outputs"]
 
 
 @on_device

@@ -106,25 +106,24 @@ class Kernels:
 
     def __init__(self, source: str, constants: dict[str, int]):
         self.source, self.constants = source, constants
-        self.functions: dict[tuple[int, str], c_void_p] = {}
+        self.functions: dict[tuple[int, str], tuple[c_void_p, int]] = {}  # and how much shared memory each may have
         self.modules: dict[int, c_void_p] = {}
 
     def function(self, device: torch.device, name: str, shared_bytes: int) -> c_void_p:
         index = device.index if device.index is not None else torch.cuda.current_device()
-        known = self.functions.get((index, name))
-        if known is not None:
-            return known
+        function, room = self.functions.get((index, name), (c_void_p(), 0))
+        if function and shared_bytes <= room:
+            return function
         if index not in self.modules:
             major, minor = torch.cuda.get_device_capability(index)
             code, module = _compiled(self.source, f"sm_{major}{minor}", self.constants), c_void_p()
             _check(driver().cuModuleLoadData(byref(module), code), "load a kernel")
             self.modules[index] = module
-        function = c_void_p()
         _check(driver().cuModuleGetFunction(byref(function), self.modules[index], name.encode()), f"find {name}")
         if shared_bytes:  # more than the 48 KB that every kernel may have, its static tables included
             most_dynamic_shared = 8
             _check(driver().cuFuncSetAttribute(function, most_dynamic_shared, shared_bytes), "get shared memory")
-        self.functions[index, name] = function
+        self.functions[index, name] = function, shared_bytes
         return function
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, **options) -> None:
