@@ -77,23 +77,31 @@ wide_backward(const float *__restrict__ w_hh, const float *__restrict__ k, const
     });
   }
 
-  // Sends message n of the slopes of a warp's cells, and what undoes their scale.
-  auto pass_on = [&](int n, const Cell &my, const float slopes[4], float back) {
-    const u32 tag = tag_of(n);
-    const int eights = my.row / 2 * SUBS + my.own / 8;
+  // Where a thread's message of a tile goes to: one of the 16 of a warp's cells, or of their rests; and what undoes their
+  // scale. Known before the loop, because all blocks wait for it.
+  const int which = at.lane / 16;
+  const i64 slot = COPIES * copy, tile_step = ROWS / 2 * EIGHTS * 8;
+  int message[CELLS];
+  uint4 *to[CELLS];
+  u32 *back_to[CELLS];
+#pragma unroll
+  for (int n = 0; n < CELLS; n++) {
+    message[n] = (threadIdx.x + n * THREADS - at.lane) / 2 + at.lane % 16;
+    const i64 pair = (i64)at.model * at.pairs + at.first_sample / 2 + message[n] / (SUBS * 8);
+    to[n] = ring + which * copy + (pair * EIGHTS + blockIdx.x * SUBS) * 8 + message[n] % (SUBS * 8);
+    const Cell my = cell_of(at, 0, n);
+    back_to[n] = backs + ((i64)at.model * at.pairs * 2 + my.sample) * CHUNKS * 4 + my.unit / 8;
+  }
+  auto pass_on = [&](int step, int tile, int n, const Cell &my, const float slopes[4], float back) {
+    const u32 tag = tag_of(step);
 #pragma unroll
     for (int gate = 0; gate < 4; gate++)
-      stage(staged, staged + STAGED, eights * 8 + (my.own & 4) + gate, my, slopes[gate], tag);
+      stage(staged, staged + STAGED, (my.row / 2 * SUBS + my.own / 8) * 8 + (my.own & 4) + gate, my, slopes[gate], tag);
     __syncwarp();
-    const int which = at.lane / 16, message = (my.number - at.lane) / 2 + at.lane % 16, pair = message / (SUBS * 8);
-    const int first = my.sample - my.row + pair * 2; // of the two samples
-    if (which < COPIES && first < B)
-      write_message(ring + ((n & 1) * COPIES + which) * copy + (((i64)at.model * at.pairs + first / 2) * EIGHTS + blockIdx.x * SUBS) * 8 +
-                        message % (SUBS * 8),
-                    staged[which * STAGED + message]);
+    if (which < COPIES && at.first_sample + tile * ROWS + message[n] / (SUBS * 8) * 2 < B)
+      write_message(to[n] + (step & 1 ? slot : 0) + tile * tile_step, staged[which * STAGED + message[n]]);
     if (my.own % 8 == 0 && my.sample / 2 < at.pairs)
-      write_message(backs + ((((n & 1) * pairs + (i64)at.model * at.pairs) * 2 + my.sample) * CHUNKS * 4 + my.unit / 8),
-                    __float_as_uint(back) | tag);
+      write_message(back_to[n] + (step & 1 ? pairs * 2 * CHUNKS * 4 : 0) + tile * ROWS * CHUNKS * 4, __float_as_uint(back) | tag);
   };
 
   // What the next turn needs is loaded while this one is computed.
@@ -138,11 +146,11 @@ wide_backward(const float *__restrict__ w_hh, const float *__restrict__ k, const
       if (t > 0 || (t == 0 && !last_tile)) fetch(last_tile ? t - 1 : t, last_tile ? 0 : tile + 1);
       float sums[SUBS][4] = {{0}};
       if (t + 1 < T) {
-        const int message = T - 2 - t;
+        const int step = T - 2 - t; // whose slopes arrive, counted from the last
         const i64 pair = at.pair(tile);
-        const uint4 *from = ring + (message & 1) * COPIES * copy + pair * EIGHTS * 8 + at.quarter;
-        const uint4 *backs_from = (const uint4 *)backs + ((message & 1) * pairs + pair) * 2 * CHUNKS;
-        const u32 tag = tag_of(message);
+        const uint4 *from = ring + (step & 1 ? slot : 0) + pair * EIGHTS * 8 + at.quarter;
+        const uint4 *backs_from = (const uint4 *)backs + ((step & 1 ? pairs : 0) + pair) * 2 * CHUNKS;
+        const u32 tag = tag_of(step);
         Arriving arriving[WINDOW];
         if (PROBE) {
           arriving[0].begin(at, 0);
@@ -202,7 +210,7 @@ wide_backward(const float *__restrict__ w_hh, const float *__restrict__ k, const
         for (int mask = 1; mask < 8; mask *= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, mask));
         const float scale = scale_for(__float_as_uint(largest), &back);
         known[n].step(state.x, state.y, scale, slopes, dk_now);
-        pass_on(T - 1 - t, my, slopes, back);
+        pass_on(T - 1 - t, tile, n, my, slopes, back);
         states[tile * ROWS * UNITS + my.number] = state;
         if (my.real) {
           const i64 before = t * cells + my.cell;

@@ -46,31 +46,43 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
       });
     }
 
-  // Sends message n of a warp's cells.
-  auto pass_on = [&](int n, const Cell &my, float value) {
-    stage(staged, staged + STAGED, my.row / 2 * SUBS * 2 + my.own / 4, my, value, tag_of(n));
+  // Where a thread's message of a tile goes to: one of the four of a warp's cells, or of their rests. Known before the loop,
+  // because all blocks wait for it.
+  const int which = at.lane / 4;
+  const i64 slot = COPIES * copy, tile_step = ROWS / 2 * EIGHTS * 2;
+  int message[CELLS];
+  uint4 *to[CELLS];
+#pragma unroll
+  for (int n = 0; n < CELLS; n++) {
+    message[n] = (threadIdx.x + n * THREADS - at.lane) / 8 + at.lane % 4;
+    const i64 pair = (i64)at.model * at.pairs + at.first_sample / 2 + message[n] / (SUBS * 2);
+    to[n] = ring + which * copy + (pair * EIGHTS + blockIdx.x * SUBS) * 2 + message[n] % (SUBS * 2);
+  }
+  auto pass_on = [&](int step, int tile, int n, const Cell &my, float value) {
+    stage(staged, staged + STAGED, my.row / 2 * SUBS * 2 + my.own / 4, my, value, tag_of(step));
     __syncwarp();
-    const int which = at.lane / 4, message = (my.number - at.lane) / 8 + at.lane % 4, pair = message / (SUBS * 2);
-    const int first = my.sample - my.row + pair * 2; // of the two samples
-    if (which < COPIES && first < B)
-      write_message(ring + ((n & 1) * COPIES + which) * copy + (((i64)at.model * at.pairs + first / 2) * EIGHTS + blockIdx.x * SUBS) * 2 +
-                        message % (SUBS * 2),
-                    staged[which * STAGED + message]);
+    if (which < COPIES && at.first_sample + tile * ROWS + message[n] / (SUBS * 2) * 2 < B)
+      write_message(to[n] + (step & 1 ? slot : 0) + tile * tile_step, staged[which * STAGED + message[n]]);
   };
 
-  // What the next turn needs is loaded while this one is computed.
-  float next_drive[CELLS][4], next_k[CELLS];
-#pragma unroll
-  for (int n = 0; n < CELLS; n++) next_k[n] = next_drive[n][0] = next_drive[n][1] = next_drive[n][2] = next_drive[n][3] = 0;
-  auto fetch = [&](int t, int tile) {
+  // What a turn needs is loaded two turns ahead: one is not always longer than memory takes.
+  float next_drive[CELLS][4], next_k[CELLS], later_drive[CELLS][4] = {{0}}, later_k[CELLS] = {0};
+  int later_t = 0, later_tile = 0;
+  auto fetch = [&]() {
 #pragma unroll
     for (int n = 0; n < CELLS; n++) {
-      const Cell my = cell_of(at, tile, n);
-      const float *drive = gates + (t * cells + my.cell - my.unit) * 4 + my.unit;
+      const Cell my = cell_of(at, later_tile, n);
+      const bool wanted = my.real && later_t < T;
+      const float *drive = gates + (later_t * cells + my.cell - my.unit) * 4 + my.unit;
 #pragma unroll
-      for (int gate = 0; gate < 4; gate++) load_early(next_drive[n][gate], drive + gate * H, my.real);
-      load_early(next_k[n], k + openness_at(at, my, T, t), my.real);
+      for (int gate = 0; gate < 4; gate++) {
+        next_drive[n][gate] = later_drive[n][gate];
+        load_early(later_drive[n][gate], drive + gate * H, wanted);
+      }
+      next_k[n] = later_k[n];
+      load_early(later_k[n], k + openness_at(at, my, T, later_t), wanted);
     }
+    if (++later_tile == tiles) later_tile = 0, later_t++;
   };
   for (int tile = 0; tile < tiles; tile++)
 #pragma unroll
@@ -80,15 +92,16 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
       const float2 state = my.real ? make_float2(c0[my.cell], h0[my.cell]) : make_float2(0, 0);
       states[tile * ROWS * UNITS + my.number] = state;
       if (my.real) c[my.cell] = state.x, h[my.cell] = state.y;
-      pass_on(0, my, state.y);
+      pass_on(0, tile, n, my, state.y);
       __syncwarp();
     }
-  fetch(0, 0);
+  fetch();
+  fetch();
 
   int turn = 0;
   for (int t = 0; t < T; t++)
     for (int tile = 0; tile < tiles; tile++, turn ^= 1) {
-      const uint4 *from = ring + (t & 1) * COPIES * copy + at.pair(tile) * EIGHTS * 2;
+      const uint4 *from = ring + (t & 1 ? slot : 0) + at.pair(tile) * EIGHTS * 2;
       const u32 tag = tag_of(t);
       Arriving arriving[OWN];
       auto wait_for = [&](int first, int count) {
@@ -122,7 +135,6 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
           mine[part_at<STRIDE>(sub, n, at.lane)] = make_float4(v[0], v[1], v[2], v[3]);
         }
       __syncthreads(); // and one a turn is enough: the next turn writes the other buffer
-      const bool last_tile = tile + 1 == tiles;
 #pragma unroll
       for (int n = 0; n < CELLS; n++) {
         const Cell my = cell_of(at, tile, n);
@@ -135,7 +147,7 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
         }
         float2 state = states[tile * ROWS * UNITS + my.number];
         step_cell(v, my.real ? next_k[n] : 0, state.x, state.y);
-        if (t + 1 < T) pass_on(t + 1, my, state.y);
+        if (t + 1 < T) pass_on(t + 1, tile, n, my, state.y);
         states[tile * ROWS * UNITS + my.number] = state;
         if (my.real) {
           const i64 after = (t + 1) * cells + my.cell;
@@ -145,6 +157,6 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
           c[after] = state.x, h[after] = state.y;
         }
       }
-      if (t + 1 < T || !last_tile) fetch(last_tile ? t + 1 : t, last_tile ? 0 : tile + 1);
+      fetch();
     }
 }
