@@ -120,7 +120,7 @@ inline void run_cluster() {
     if (blocks.size() > 1)
       for (Block &block : blocks) {
         draw = draw * 1664525u + 1013904223u;
-        block.asleep = block.asleep > 0 ? block.asleep - 1 : draw >> 28 ? 0 : draw >> 20 & 63;
+        block.asleep = block.asleep > 0 ? block.asleep - 1 : draw >> 26 ? 0 : draw >> 16 & 511;
       }
     for (auto &fiber : fibers) {
       some |= !fiber->done;
@@ -292,7 +292,7 @@ template <typename Part> inline void send(u32 address, u32 barrier, Part part) {
 // Fibers run in turns, so that memory is as they left it. A reader lets others run: it may be waiting for them.
 inline void read_message(uint4 &v, const uint4 *p, bool wanted) {
   if (!wanted) return;
-  if (++device::unanswered > 50'000'000) std::fprintf(stderr, "nobody sends what the kernel waits for\n"), std::abort();
+  if (++device::unanswered > 20'000'000) std::fprintf(stderr, "nobody sends what the kernel waits for\n"), std::abort();
   v = *p;
 }
 template <typename V> inline void write_message(V *p, V v) { *p = v, device::unanswered = 0; }

@@ -47,6 +47,7 @@ def test_how_a_layer_is_laid_out():
     assert shape_of(1, 32, 512, False, H200) == (8, 2, 1, 1)
     assert shape_of(1, 64, 512, False, H200) == (16, 4, 1, 1)  # four groups of 32 blocks rather than two of 64
     assert shape_of(1, 1000, 512, False, H200) == (16, 4, 16, 1)
+    assert shape_of(1, 65, 512, False, H200) == (16, 3, 2, 1)  # five tiles: two, two and one
     assert shape_of(3, 16, 512, False, H200) == (16, 1, 1, 3)
     assert shape_of(10, 33, 512, False, H200) == (16, 1, 3, 4)
     assert shape_of(1, 16, 1024, False, H200) == (8, 1, 1, 1)
@@ -95,9 +96,9 @@ def test_emulated_the_same_bits_whatever_the_blocks_speeds(emulated, monkeypatch
     """The emulated blocks sleep now and then. In other layouts they do so at other moments of the sequence."""
     emulated(0, 8)
     monkeypatch.setattr(wide, "WARPS", dict.fromkeys(wide.WARPS, 2))
-    tensors = operands(6, 40, 1, 30, device="cpu")
+    tensors = operands(9, 40, 1, 30, device="cpu")
     found = []
-    for multiprocessors in (4, 8, 12):  # three tiles one after the other, two and one, side by side
+    for multiprocessors in (4, 8, 12):  # three tiles one after the other; two and one; side by side
         device = SimpleNamespace(**(vars(H200) | {"major": 9, "multi_processor_count": multiprocessors}))
         monkeypatch.setattr(gpu, "properties", lambda _, device=device: device)
         found.append(results(tensors, "cuda"))

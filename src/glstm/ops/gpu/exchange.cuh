@@ -26,9 +26,10 @@
 __device__ __forceinline__ u32 tag_of(int n) { return ~(n >> 1) & 1; }
 __device__ __forceinline__ bool is_late(uint4 v, u32 tag) { return (v.x & 1) != tag; }
 struct Where {
-  int warp, lane, row, quarter, model, first_sample, B, pairs; // of samples, of a model
+  int warp, lane, row, quarter, model, first_sample, B, pairs, tiles; // pairs of samples of a model, tiles of this group
   // The two samples whose messages this thread reads for products: neighbours, the rows `row` and `row + 8`. Where there
-  // are none the last ones' messages are read instead, and nothing is done with the result.
+  // are none the last ones' messages are read instead, and nothing is done with the result. Those are of the same tile:
+  // nobody would wait for one who read another tile's.
   __device__ __forceinline__ i64 pair(int tile) const {
     const int pair = first_sample / 2 + tile * (ROWS / 2) + row;
     return (i64)model * pairs + (pair < pairs ? pair : pairs - 1);
@@ -36,9 +37,9 @@ struct Where {
   __device__ __forceinline__ int chunk(int n) const { return n * WARPS + warp; }
 };
 __device__ __forceinline__ Where my_place(int groups, int tiles, int first_model, int B) {
-  const int lane = threadIdx.x & 31;
+  const int lane = threadIdx.x & 31, first = (int)blockIdx.y % groups * tiles * ROWS, left = (B - first + ROWS - 1) / ROWS;
   return {(int)threadIdx.x >> 5, lane, lane >> 2, lane & 3, first_model + (int)blockIdx.y / groups,
-          (int)blockIdx.y % groups * tiles * ROWS, B, (B + 1) / 2};
+          first, B, (B + 1) / 2, min(tiles, left)};
 }
 // Units past the last have no weight: the last eight's messages are read instead.
 __device__ __forceinline__ int eight_there(int eight) { return WHOLE || eight < EIGHTS ? eight : EIGHTS - 1; }

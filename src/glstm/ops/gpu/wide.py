@@ -33,7 +33,7 @@ class Layout:
     exact: bool
     units: int  # of a block
     groups: int  # of one model's samples, side by side
-    tiles: int  # of samples, that each group takes one after the other
+    tiles: int  # of samples, that a group takes one after the other; the last group may have fewer
     models: int  # side by side
 
     @property
@@ -84,8 +84,8 @@ def layout_for(models: int, batch: int, hidden: int, exact: bool, device: Any) -
         room = device.multi_processor_count // -(-hidden // units)  # groups that run at the same time
         if not room:
             continue
-        groups = min(max(1, room // models), tiles)
-        each = -(-tiles // groups)
+        each = -(-tiles // min(max(1, room // models), tiles))
+        groups = -(-tiles // each)  # none of them empty
         at_once = min(models, room // groups)
         layout = Layout(hidden, exact, units, groups, each, at_once)
         if all(

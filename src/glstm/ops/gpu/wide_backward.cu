@@ -59,11 +59,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 wide_backward(const float *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ gates,
               const float *__restrict__ h, const float *__restrict__ c, const float *__restrict__ dh_out,
               const float *__restrict__ dc_out, float *__restrict__ dh, float *__restrict__ dc, float *__restrict__ da,
-              float *__restrict__ dk, uint4 *ring, u32 *backs, int models, int T, int B, int groups, int tiles, int first_model) {
+              float *__restrict__ dk, uint4 *ring, u32 *backs, int models, int T, int B, int groups, int most_tiles, int first_model) {
   float *parts = (float *)(rest_of_weights + RESTS);
   uint4 *staged = rest_of_weights + RESTS + 2 * PARTS;
   float2 *states = (float2 *)(rest_of_weights + RESTS + 2 * PARTS + COPIES * STAGED);
-  const Where at = my_place(groups, tiles, first_model, B);
+  const Where at = my_place(groups, most_tiles, first_model, B);
+  const int tiles = at.tiles;
   const i64 pairs = (i64)models * at.pairs, cells = (i64)models * B * H, copy = pairs * EIGHTS * 8;
   w_hh += (i64)at.model * 4 * H * H;
   // Transposed: columns are the units that h comes from, a thread's eight are those of one gate.

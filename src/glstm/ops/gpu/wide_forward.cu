@@ -1,5 +1,5 @@
 // gates: (T, M, B, 4H), the input's share on the way in. h, c: (T + 1, M, B, H), before every step and after the last.
-// ring: [2][COPIES][M, pairs of samples][EIGHTS][2] messages of h. A block takes `tiles` tiles of samples one after the other at every step:
+// ring: [2][COPIES][M, pairs of samples][EIGHTS][2] messages of h. A block takes its tiles of samples one after the other at every step:
 // while the messages of one are on their way, it computes another.
 
 #define STRIDE 36                             // vectors of four gates
@@ -27,11 +27,12 @@ struct Arriving { // a chunk
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ h0,
              const float *__restrict__ c0, float *__restrict__ gates, float *__restrict__ h, float *__restrict__ c, uint4 *ring,
-             int models, int T, int B, int groups, int tiles, int first_model) {
+             int models, int T, int B, int groups, int most_tiles, int first_model) {
   float4 *parts = (float4 *)(rest_of_weights + RESTS);
   uint4 *staged = rest_of_weights + RESTS + 2 * PARTS;
   float2 *states = (float2 *)(rest_of_weights + RESTS + 2 * PARTS + COPIES * STAGED);
-  const Where at = my_place(groups, tiles, first_model, B);
+  const Where at = my_place(groups, most_tiles, first_model, B);
+  const int tiles = at.tiles;
   const i64 cells = (i64)models * B * H, copy = (i64)models * at.pairs * EIGHTS * 2;
   w_hh += (i64)at.model * 4 * H * H;
   u32 r[OWN][PRODUCTS][4];
