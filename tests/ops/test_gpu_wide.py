@@ -56,24 +56,23 @@ def test_how_a_layer_is_laid_out():
     assert shape_of(1, 16, 3000, False, H200) is None
 
 
-# Units and warps of a block, whether a warp that waits asks for a few messages first, then as in test_gpu.py.
+# Units and warps of a block, then as in test_gpu.py.
 # Warps have one chunk of units, or several, or some have none.
 SMALL_CASES = [
-    (8, 8, False, (5, 3, 1, 20, False, {})),
-    (8, 2, True, (4, 35, 2, 70, True, {"cells": True, "candidate": "sigmoid"})),
-    (8, 1, False, (6, 16, 6, 70, False, {"sequence": False})),
-    (8, 2, True, (3, 9, 1, 128, False, {})),
-    (16, 4, True, (5, 17, 1, 40, False, {})),
-    (16, 1, False, (1, 2, 3, 60, True, {"cells": True})),
+    (8, 8, (5, 3, 1, 20, False, {})),
+    (8, 2, (4, 35, 2, 70, True, {"cells": True, "candidate": "sigmoid"})),
+    (8, 1, (6, 16, 6, 70, False, {"sequence": False})),
+    (8, 2, (3, 9, 1, 128, False, {})),
+    (16, 4, (5, 17, 1, 40, False, {})),
+    (16, 1, (1, 2, 3, 60, True, {"cells": True})),
 ]
 
 
 @both_precisions
-@pytest.mark.parametrize(("units", "warps", "probe", "case"), SMALL_CASES, ids=str)
-def test_kernels_emulated_on_a_cpu(precision, units, warps, probe, case, emulated, monkeypatch):  # noqa: F811
+@pytest.mark.parametrize(("units", "warps", "case"), SMALL_CASES, ids=str)
+def test_kernels_emulated_on_a_cpu(precision, units, warps, case, emulated, monkeypatch):  # noqa: F811
     emulated(0, units)
     monkeypatch.setattr(wide, "WARPS", dict.fromkeys(wide.WARPS, warps))
-    monkeypatch.setattr(wide, "PROBE", dict.fromkeys(wide.PROBE, probe))
     monkeypatch.setattr(steps, "forward", None)  # nothing is left to it
     monkeypatch.setattr(steps, "backward", None)
     length, batch, inputs, hidden, per_sample, options = case

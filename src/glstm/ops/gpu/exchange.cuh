@@ -1,8 +1,7 @@
 // For layers too large for a cluster: blocks of UNITS units each, all running at the same time, each on a multiprocessor
 // of its own, which send each other what a step makes through the cache that all share.
 //
-// Constants, besides cell.cuh's: H units, UNITS of a block (8 or 16), WARPS, K_PER_SAMPLE, PROBE (a warp that waits asks for
-// a few messages again and again, and for the others when those are there; else for all of them).
+// Constants, besides cell.cuh's: H units, UNITS of a block (8 or 16), WARPS, K_PER_SAMPLE.
 //
 // A product's rows are 16 samples: what all blocks sent. Its columns are units of this block, whose weights stay in
 // registers. It is summed over all units, in chunks of 32, which the warps share. A message has eight 16-bit numbers, of

@@ -153,12 +153,6 @@ wide_backward(const float *__restrict__ w_hh, const float *__restrict__ k, const
         const uint4 *backs_from = (const uint4 *)backs + ((step & 1 ? pairs : 0) + pair) * 2 * CHUNKS;
         const u32 tag = tag_of(step);
         Arriving arriving[WINDOW];
-        if (PROBE) {
-          arriving[0].begin(at, 0);
-          arriving[0].read_backs(backs_from, false, tag);
-          while (__any_sync(0xffffffffu, arriving[0].late_backs(0, tag) | arriving[0].late_backs(1, tag)))
-            arriving[0].read_backs(backs_from, true, tag);
-        }
 #pragma unroll
         for (int lot = 0; lot < WINDOW; lot++) {
           arriving[lot].begin(at, lot);

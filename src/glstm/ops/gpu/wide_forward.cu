@@ -105,20 +105,16 @@ wide_forward(const float *__restrict__ w_hh, const float *__restrict__ k, const 
       const uint4 *from = ring + (t & 1 ? slot : 0) + at.pair(tile) * EIGHTS * 2;
       const u32 tag = tag_of(t);
       Arriving arriving[OWN];
-      auto wait_for = [&](int first, int count) {
 #pragma unroll
-        for (int n = first; n < first + count; n++) arriving[n].read(from, copy, at, n, false, tag);
-        for (;;) {
-          bool late = false;
+      for (int n = 0; n < OWN; n++) arriving[n].read(from, copy, at, n, false, tag);
+      for (;;) {
+        bool late = false;
 #pragma unroll
-          for (int n = first; n < first + count; n++) late |= arriving[n].late(tag);
-          if (!__any_sync(0xffffffffu, late)) break;
+        for (int n = 0; n < OWN; n++) late |= arriving[n].late(tag);
+        if (!__any_sync(0xffffffffu, late)) break;
 #pragma unroll
-          for (int n = first; n < first + count; n++) arriving[n].read(from, copy, at, n, true, tag);
-        }
-      };
-      if (PROBE && OWN > 1) wait_for(0, 1), wait_for(1, OWN - 1);
-      else wait_for(0, OWN);
+        for (int n = 0; n < OWN; n++) arriving[n].read(from, copy, at, n, true, tag);
+      }
       float sums[PRODUCTS][4] = {{0}}, rests[PRODUCTS][4] = {{0}};
 #pragma unroll
       for (int n = 0; n < OWN; n++) accumulate_eights<PRODUCTS, 1>(sums, rests, &arriving[n].h, &arriving[n].rest, r[n], n * PRODUCTS);
