@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from glstm.ops import gpu
-from glstm.ops.gpu import fused, scan
+from glstm.ops.gpu import fused, scan, wide
 from glstm.ops.gpu import runtime as gpu_runtime
 from glstm.ops.gpu.runtime import Kernels
 
@@ -77,20 +77,24 @@ def own_folder(path: Path) -> Path:
 started: list[str] = []  # the names of the kernels that ran
 
 
-def starter(self: Kernels, name: str, device, blocks, threads: int, shared_bytes: int):
+def starter(self: Kernels, name: str, device, blocks, threads: int, shared_bytes: int, together: bool = False):
     function = getattr(library(self), f"run_{name}")
-    together = self.constants.get("RANKS", 1) if name in ("forward", "backward") else 1
+    cluster = self.constants.get("RANKS", 1) if name in ("forward", "backward") else 1
+    at_once = blocks[0] if together else cluster  # rows of a grid do not wait for each other
 
     def start(parameters) -> None:
         started.append(name)
-        function(*blocks, threads, together, byref(parameters))
+        function(*blocks, threads, at_once, byref(parameters))
 
     return start
 
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """The CUDA engine for tensors on the CPU. `emulated(ranks)` lays layers out on so many blocks; 0: step by step."""
+    """The CUDA engine for tensors on the CPU. `emulated(ranks)` lays layers out on so many blocks; 0: on none.
+
+    Then `units` is how many units a block of `wide.py` takes; 0: step by step.
+    """
     if COMPILER is None:
         pytest.skip("no C++ compiler here")
     properties = SimpleNamespace(major=9, multi_processor_count=132, shared_memory_per_block_optin=232448)
@@ -101,4 +105,9 @@ def emulated(monkeypatch):
         monkeypatch.setattr(module, "multiply", lambda a, b: torch.bmm(a.float(), b.float()))
     monkeypatch.setattr(fused, "_plans", {})  # plans made here are of this device, and of one layout
     started.clear()
-    return lambda ranks: monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)
+
+    def lay_out(ranks: int, units: int = 0):
+        monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)
+        monkeypatch.setattr(wide, "UNITS", (units,) if units else ())
+
+    return lay_out

@@ -52,7 +52,7 @@ struct Warp {
 struct Barrier { int pending = 1, bytes = 0, phase = 0; };
 struct Block {
   Index index;
-  int rank, threads;
+  int rank, threads, asleep = 0;
   Gathering gathering;
   std::vector<Warp> warps;
   std::vector<char> shared;
@@ -60,14 +60,14 @@ struct Block {
 };
 struct Fiber {
   ucontext_t context;
-  std::vector<char> stack;
+  std::unique_ptr<char[]> stack; // memory that is never touched costs nothing
   Block *block;
   Index thread;
   bool done = false;
 };
 
 inline std::vector<std::unique_ptr<Fiber>> fibers;
-inline std::vector<Block> blocks; // of the cluster that runs
+inline std::vector<Block> blocks; // those that run at the same time: of a cluster, or of a row of the grid
 inline Gathering cluster{0};
 inline ucontext_t scheduler;
 inline Fiber *me = nullptr;
@@ -75,7 +75,7 @@ inline Index grid, block_size;
 inline std::function<void()> body;
 inline std::map<int, int> places; // of tables in shared memory, by the line they are declared in
 inline int used = 0;
-inline long idle = 0;
+inline long idle = 0, unanswered = 0;
 
 inline void wait_a_bit() {
   if (++idle > 50'000'000) std::fprintf(stderr, "the kernel waits for ever\n"), std::abort();
@@ -113,20 +113,29 @@ inline void entry() {
   me->done = true;
   swapcontext(&me->context, &scheduler);
 }
+// Blocks that run at the same time do not run at the same speed: now and then, one sleeps while the others go on.
 inline void run_cluster() {
+  u32 draw = 1;
   for (bool some = true; some;) {
     some = false;
-    for (auto &fiber : fibers)
-      if (!fiber->done) {
-        me = fiber.get(), some = true;
+    if (blocks.size() > 1)
+      for (Block &block : blocks) {
+        draw = draw * 1664525u + 1013904223u;
+        block.asleep = block.asleep > 0 ? block.asleep - 1 : draw >> 26 ? 0 : draw >> 16 & 511;
+      }
+    for (auto &fiber : fibers) {
+      some |= !fiber->done;
+      if (!fiber->done && !fiber->block->asleep) {
+        me = fiber.get();
         swapcontext(&scheduler, &me->context);
       }
+    }
   }
 }
 template <typename... A, size_t... I> void call(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
   kernel(*(A *)arguments[I]...);
 }
-// `together` blocks of a cluster at a time.
+// `together` blocks of a row of the grid at a time.
 template <typename... A> void launch(void (*kernel)(A...), int gx, int gy, int threads, int together, void **arguments) {
   body = [=] { call(kernel, arguments, std::index_sequence_for<A...>()); };
   grid = {gx, gy}, block_size = {threads, 1};
@@ -140,9 +149,9 @@ template <typename... A> void launch(void (*kernel)(A...), int gx, int gy, int t
         block.warps.resize(threads / 32), block.shared.assign(SHARED, (char)0x7f); // whatever was there before
         for (int thread = 0; thread < threads; thread++) {
           auto fiber = std::make_unique<Fiber>();
-          fiber->stack.resize(STACK), fiber->block = &block, fiber->thread = {thread, 0};
+          fiber->stack.reset(new char[STACK]), fiber->block = &block, fiber->thread = {thread, 0};
           getcontext(&fiber->context);
-          fiber->context.uc_stack.ss_sp = fiber->stack.data(), fiber->context.uc_stack.ss_size = STACK;
+          fiber->context.uc_stack.ss_sp = fiber->stack.get(), fiber->context.uc_stack.ss_size = STACK;
           fiber->context.uc_link = &scheduler;
           makecontext(&fiber->context, entry, 0);
           fibers.push_back(std::move(fiber));
@@ -319,3 +328,11 @@ template <typename Part> inline void send(u32 address, u32 barrier, Part part) {
   barrier_at(barrier).bytes -= sizeof part;
   turn(barrier_at(barrier));
 }
+
+// Fibers run in turns, so that memory is as they left it. A reader lets others run: it may be waiting for them.
+inline void read_message(uint4 &v, const uint4 *p, bool wanted) {
+  if (!wanted) return;
+  if (++device::unanswered > 20'000'000) std::fprintf(stderr, "nobody sends what the kernel waits for\n"), std::abort();
+  v = *p;
+}
+template <typename V> inline void write_message(V *p, V v) { *p = v, device::unanswered = 0; }

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from glstm.ops.contract import Inputs, Made
-from glstm.ops.gpu import choice, scan, sparse, steps
-from glstm.ops.gpu.products import drive_of, finite, multiply, rows_of
+from glstm.ops.gpu import choice, scan, sparse, steps, wide
+from glstm.ops.gpu.products import finite, multiply, rows_of
 from glstm.ops.gpu.runtime import compiler
 
 SIDE_BY_SIDE = True
@@ -44,7 +44,7 @@ properties = cache(torch.cuda.get_device_properties)
 
 
 def shape_for(x: Tensor, w_hh: Tensor, exact: bool) -> scan.Shape | None:
-    """How the whole sequence is computed in one kernel; None: it does not fit, and is computed step by step."""
+    """How the sequence is computed on one multiprocessor, or a cluster, a tile; None: it does not fit (`wide.py`)."""
     models = w_hh.shape[0] if w_hh.dim() == 3 else 1
     length, batch = x.shape[-3:-1]
     return shape_of(models, length, batch, w_hh.shape[-1], exact, x.device)
@@ -113,12 +113,12 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
 def _in_steps(
     x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, exact: bool, piece: int
 ) -> tuple:
-    """Step by step, in pieces of so many steps: without a tape, memory is needed for one piece only."""
+    """With the tape of `steps.py`, in pieces of so many steps: without a tape, memory is needed for one piece only."""
     all_h, all_c, tape = [], [], None
     for start in range(0, x.shape[-3], piece):
         part = slice(start, start + piece)
-        drive = drive_of(x[..., part, :, :], w_ih, b)
-        tape, h, c = steps.forward(drive, w_hh, k[:, part].contiguous(), h0, c0, candidate, exact)
+        inputs = (x[..., part, :, :], w_ih, b, w_hh, k[:, part].contiguous(), h0, c0)
+        tape, h, c = wide.forward(*inputs, candidate, exact, properties(x.device))
         h0, c0 = h[-1].clone(), c[-1].clone()
         all_h += [h[1:].transpose(0, 1)] if sequence else []
         all_c += [c[1:].transpose(0, 1)] if cells else []
@@ -144,8 +144,8 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
         dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
     else:
         dh_n, dc_n = (h0.new_zeros(h0.shape, dtype=x.dtype) if part is None else part for part in (dh_n, dc_n))
-        da, rows, dk, dh0, dc0 = steps.backward(
-            dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], candidate, exact_for(dtype)
+        da, rows, dk, dh0, dc0 = wide.backward(
+            dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], candidate, exact_for(dtype), properties(x.device)
         )
         dx = multiply(da, w_ih).view(-1, *x.shape[-3:]) if need_x else None
         dx = dx.sum(0) if dx is not None and x.dim() == 3 else dx

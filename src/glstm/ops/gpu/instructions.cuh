@@ -150,3 +150,20 @@ __device__ __forceinline__ void send(u32 address, u32 barrier, uint2 v) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1,%2}, [%3];"
                :: "r"(address), "r"(v.x), "r"(v.y), "r"(barrier) : "memory");
 }
+
+// Messages between blocks that run at the same time, through the cache that all share: 16 bytes arrive whole. Read if
+// wanted; else v stays as it is.
+__device__ __forceinline__ void read_message(uint4 &v, const uint4 *p, bool wanted) {
+  asm volatile("{.reg .pred w;\n .reg .b128 q;\n .reg .b64 l, h;\n setp.ne.u32 w, %5, 0;\n"
+               " mov.b64 l, {%0,%1};\n mov.b64 h, {%2,%3};\n mov.b128 q, {l, h};\n @w ld.relaxed.gpu.global.b128 q, [%4];\n"
+               " mov.b128 {l, h}, q;\n mov.b64 {%0,%1}, l;\n mov.b64 {%2,%3}, h;}"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "l"(p), "r"((u32)wanted) : "memory");
+}
+__device__ __forceinline__ void write_message(uint4 *p, uint4 v) {
+  asm volatile("{.reg .b128 q;\n .reg .b64 l, h;\n mov.b64 l, {%0,%1};\n mov.b64 h, {%2,%3};\n mov.b128 q, {l, h};\n"
+               " st.relaxed.gpu.global.b128 [%4], q;}"
+               :: "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "l"(p) : "memory");
+}
+__device__ __forceinline__ void write_message(u32 *p, u32 v) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p), "r"(v) : "memory");
+}

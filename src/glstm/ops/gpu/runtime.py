@@ -22,11 +22,16 @@ from glstm.errors import UserError
 from glstm.storage import cache_folder, write_atomically
 
 HERE = Path(__file__).parent
+TOO_MANY_BLOCKS = 720  # CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
 COMMON = ("instructions.cuh", "cell.cuh", "matrix.cuh")
 
 
 class CudaError(RuntimeError):
     pass
+
+
+class DoesNotFit(CudaError):
+    """Blocks that must run at the same time are more than the device has room for."""
 
 
 def read_sources(*names: str) -> str:
@@ -103,15 +108,16 @@ class Kernels:
 
     def __init__(self, source: str, constants: dict[str, int]):
         self.source, self.constants = source, constants
-        self.functions: dict[tuple[int, str], c_void_p] = {}
+        self.functions: dict[tuple[int, str], tuple[c_void_p, int]] = {}  # and how much shared memory each may have
         self.modules: dict[int, c_void_p] = {}
 
     def function(self, index: int, name: str, shared_bytes: int) -> c_void_p:
-        known = self.functions.get((index, name))
-        if known is None:
+        function, room = self.functions.get((index, name), (None, 0))
+        if function is None or shared_bytes > room:
             with torch.cuda.device(index):
-                known = self.functions[index, name] = self._load(index, name, shared_bytes)
-        return known
+                function = self._load(index, name, shared_bytes)
+            self.functions[index, name] = function, shared_bytes
+        return function
 
     def _load(self, index: int, name: str, shared_bytes: int) -> c_void_p:
         if index not in self.modules:
@@ -126,16 +132,16 @@ class Kernels:
             _check(driver().cuFuncSetAttribute(function, most_dynamic_shared, shared_bytes), "get shared memory")
         return function
 
-    def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0) -> None:
+    def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, **options) -> None:
         """On the current stream of the first tensor's device. Whole numbers are 32-bit; a Long is 64-bit."""
-        self.prepare(name, blocks, threads, *arguments, shared_bytes=shared_bytes)()
+        self.prepare(name, blocks, threads, *arguments, **options)()
 
     def prepare(
-        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0
+        self, name: str, blocks: tuple[int, int], threads: int, *arguments, shared_bytes: int = 0, together=False
     ) -> Callable[..., None]:
         """A launch that is made many times. If a whole number is given, it replaces the last argument."""
         device = next(argument.device for argument in arguments if isinstance(argument, Tensor))
-        start = self.starter(name, device, blocks, threads, shared_bytes)
+        start = self.starter(name, device, blocks, threads, shared_bytes, together)
         values = [_as_argument(argument) for argument in arguments]
         parameters = _addresses(values)
 
@@ -147,21 +153,30 @@ class Kernels:
         return launch
 
     def starter(
-        self, name: str, device: torch.device, blocks: tuple[int, int], threads: int, shared_bytes: int
+        self,
+        name: str,
+        device: torch.device,
+        blocks: tuple[int, int],
+        threads: int,
+        shared_bytes: int,
+        together: bool = False,
     ) -> Callable[[Any], None]:
-        """Starts a kernel on the device's current stream, with these addresses of its arguments."""
+        """Starts a kernel on the device's current stream, with these addresses of its arguments.
+
+        together: all blocks run at the same time, and may wait for each other.
+        """
         index = torch.cuda.current_device() if device.index is None else device.index
         function = self.function(index, name, shared_bytes)
-        begin, what = driver().cuLaunchKernel, f"launch {name}"
+        begin, more = (driver().cuLaunchCooperativeKernel, ()) if together else (driver().cuLaunchKernel, (None,))
 
         def start(parameters: Any) -> None:
             if torch._C._cuda_getDevice() != index:
                 with torch.cuda.device(index):
                     return start(parameters)
             stream = c_void_p(torch._C._cuda_getCurrentRawStream(index))
-            failed = begin(function, *blocks, 1, threads, 1, 1, shared_bytes, stream, parameters, None)
+            failed = begin(function, *blocks, 1, threads, 1, 1, shared_bytes, stream, parameters, *more)
             if failed:
-                _check(failed, what)
+                _check(failed, f"launch {name}")
 
         return start
 
@@ -211,4 +226,5 @@ def _check(failed: int, what: str) -> None:
     if failed:
         text = c_char_p()
         driver().cuGetErrorString(failed, byref(text))
-        raise CudaError(f"CUDA could not {what}: {(text.value or b'unknown error').decode()}")
+        kind = DoesNotFit if failed == TOO_MANY_BLOCKS else CudaError
+        raise kind(f"CUDA could not {what}: {(text.value or b'unknown error').decode()}")

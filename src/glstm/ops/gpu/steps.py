@@ -9,6 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from glstm.ops.gpu.products import drive_of
 from glstm.ops.gpu.runtime import Kernels, Long, read_sources
 
 THREADS = 128  # of a block, which takes so many units and samples:
@@ -56,15 +57,28 @@ class Steps:
         return self.w_hh.new_zeros(self.copies * size, dtype=torch.float16), Long(size)
 
 
-def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, candidate: str, exact: bool):
-    """drive (M, T, B, 4H): the input's part of the gates' sums. Returns the tape, all h and all c (T + 1, M, B, H)."""
-    models, steps, batch, _ = drive.shape
-    hidden = w_hh.shape[2]
-    tape = drive.new_empty(sum(sizes := tape_parts(models, steps, batch, hidden)))
+def tape_with_drive(x: Tensor, w_ih: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A tape with nothing but the input's part of the gates' sums, and its parts.
+
+    They are gates (T, M, B, 4H), h and c (T + 1, M, B, H).
+    """
+    (models, rows, _), (steps, batch) = w_ih.shape, x.shape[-3:-1]
+    tape = x.new_empty(sum(sizes := tape_parts(models, steps, batch, rows // 4)))
     gates, h, c, _ = tape.split(sizes)
-    gates = gates.view(steps, models, batch, 4 * hidden)
-    gates.copy_(drive.transpose(0, 1))
-    h, c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
+    gates = gates.view(steps, models, batch, rows)
+    if models == 1:  # then the order of the axes does not matter
+        drive_of(x, w_ih, b, out=gates)
+    else:
+        gates.copy_(drive_of(x, w_ih, b).transpose(0, 1))
+    h, c = (part.view(steps + 1, models, batch, rows // 4) for part in (h, c))
+    return tape, gates, h, c
+
+
+def forward(x, w_ih, b, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, candidate: str, exact: bool):
+    """Returns the tape, all h and all c (T + 1, M, B, H)."""
+    tape, gates, h, c = tape_with_drive(x, w_ih, b)
+    models, batch, _ = h0.shape
+    steps = len(gates)
     h[0], c[0] = h0, c0
     shared = Steps(w_hh, k, batch, candidate, exact)
     weights, (pieces, rests) = shared.weights(transposed=False), shared.pieces(gates=1)
@@ -78,26 +92,41 @@ def forward(drive: Tensor, w_hh: Tensor, k: Tensor, h0: Tensor, c0: Tensor, cand
     return tape, h, c
 
 
+class WayBack:
+    """What a backward pass reads and writes, in the kernels' order of axes."""
+
+    def __init__(self, dh, dh_n: Tensor, dc_n: Tensor, dc, tape: Tensor, steps: int):
+        self.shape = (steps, *dh_n.shape)
+        _, models, batch, hidden = self.shape
+        self.gates, h, c, _ = tape.split(tape_parts(models, steps, batch, hidden))
+        self.h, self.c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
+        self.dh, self.dc = (None if part is None else part.transpose(0, 1).contiguous() for part in (dh, dc))
+        self.da = torch.empty_like(self.gates).view(steps, models, batch, 4 * hidden)
+        self.dk = torch.empty_like(self.h[1:])
+        self.dh_now, self.dc_now = dh_n.clone(), dc_n.clone()
+
+    def results(self, k: Tensor):
+        steps, models, batch, hidden = self.shape
+        dk = self.dk.transpose(0, 1).contiguous() if k.dim() == 4 else self.dk.sum(2).transpose(0, 1).contiguous()
+        rows = self.h[:-1].transpose(0, 1).reshape(models, steps * batch, hidden)
+        da = self.da.transpose(0, 1).reshape(models, steps * batch, 4 * hidden)
+        return da, rows, dk, self.dh_now, self.dc_now
+
+
 def backward(
     dh, dh_n: Tensor, dc_n: Tensor, dc, w_hh: Tensor, k: Tensor, tape, steps: int, candidate: str, exact: bool
 ):
     """da (M, T * B, 4H), rows of h before the steps (M, T * B, H), dk, dh0, dc0. dh and dc are (M, T, B, H) or None."""
-    models, batch, hidden = dh_n.shape
-    gates, h, c, _ = tape.split(tape_parts(models, steps, batch, hidden))
-    h, c = (part.view(steps + 1, models, batch, hidden) for part in (h, c))
-    dh, dc = (None if part is None else part.transpose(0, 1).contiguous() for part in (dh, dc))
-    da, dk = torch.empty_like(gates).view(steps, models, batch, 4 * hidden), torch.empty_like(h[1:])
-    dh_now, dc_now = dh_n.clone(), dc_n.clone()
+    way = WayBack(dh, dh_n, dc_n, dc, tape, steps)
+    models, batch, _ = dh_n.shape
     shared = Steps(w_hh, k, batch, candidate, exact)
     weights, (pieces, rests) = shared.weights(transposed=True), shared.pieces(gates=4)
     backs = w_hh.new_zeros(2, *shared.grid)
     step = shared.run.prepare(
         "step_backward", shared.grid, THREADS,
-        weights, pieces, rests, backs, gates, k, h, c, dh, dc, dh_now, dc_now, da, dk,
-        models, steps, batch, shared.tiles, 0,
+        weights, pieces, rests, backs, way.gates, k, way.h, way.c, way.dh, way.dc, way.dh_now, way.dc_now, way.da,
+        way.dk, models, steps, batch, shared.tiles, 0,
     )  # fmt: skip
     for t in reversed(range(-1, steps)):
         step(t)
-    dk = dk.transpose(0, 1).contiguous() if k.dim() == 4 else dk.sum(2).transpose(0, 1).contiguous()
-    rows = h[:-1].transpose(0, 1).reshape(models, steps * batch, hidden)
-    return da.transpose(0, 1).reshape(models, steps * batch, 4 * hidden), rows, dk, dh_now, dc_now
+    return way.results(k)
