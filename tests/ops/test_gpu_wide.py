@@ -42,16 +42,17 @@ def shape_of(*arguments):
 
 
 def test_how_a_layer_is_laid_out():
-    assert shape_of(1, 16, 512, False, H200) == (8, 1, 1, 1)
-    assert shape_of(1, 1, 512, True, H200) == (8, 1, 1, 1)
-    assert shape_of(1, 32, 512, False, H200) == (8, 2, 1, 1)
-    assert shape_of(1, 64, 512, False, H200) == (16, 4, 1, 1)  # four groups of 32 blocks rather than two of 64
+    assert shape_of(1, 16, 512, False, H200) == (16, 1, 1, 1)
+    assert shape_of(1, 1, 512, True, H200) == (16, 1, 1, 1)
+    assert shape_of(1, 1, 1024, True, H200) == (8, 1, 1, 1)  # weights of 16 units and their rounding errors do not fit
+    assert shape_of(1, 32, 512, False, H200) == (16, 2, 1, 1)
+    assert shape_of(1, 64, 512, False, H200) == (16, 4, 1, 1)
     assert shape_of(1, 1000, 512, False, H200) == (16, 4, 16, 1)
     assert shape_of(1, 65, 512, False, H200) == (16, 3, 2, 1)  # five tiles: two, two and one
     assert shape_of(3, 16, 512, False, H200) == (16, 1, 1, 3)
     assert shape_of(10, 33, 512, False, H200) == (16, 1, 3, 4)
-    assert shape_of(1, 16, 1024, False, H200) == (8, 1, 1, 1)
-    assert shape_of(1, 16, 1024, False, A100) == (16, 1, 1, 1)  # 128 blocks are too many for it
+    assert shape_of(1, 16, 1024, False, H200) == (16, 1, 1, 1)
+    assert shape_of(1, 16, 1024, True, A100) is None  # 128 blocks of 8 units are too many for it
     assert shape_of(1, 16, 1057, True, H200) is None
     assert shape_of(1, 16, 3000, False, H200) is None
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil, log
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,7 +117,21 @@ def room_to_grow(counts: Counts, before: Room | None) -> Room | None:
     return Room(blocks, ceil(GROWTH ** ceil(log(pairs, GROWTH) + 0.25)))
 
 
-# Estimates in microseconds on an H200. Only their ratio matters.
+# Estimates in microseconds, from calls of ten shapes on an H200. Only their ratio matters.
+SPILLING = 3  # blocks of slots from which on the way back has more numbers than registers: 1.9 times as long
+
+
+class Cost(NamedTuple):
+    """What a warp takes: it waits for itself more than for others."""
+
+    launches: float
+    step: float
+    block: float  # a step of a block of 8 slots
+    afresh: float  # a sum over closed units, for each of these
+    span: float  # between two of which units open or close
+
+
+COSTS = {False: Cost(150, 0.2, 0.12, 0.011, 1.2), True: Cost(400, 0.6, 0.38, 0.032, 5.8)}  # with a tape: both passes
 
 
 def worthwhile(shape: Shape, taped: bool, multiprocessors: int, counts: Counts) -> bool:
@@ -128,21 +143,17 @@ def dense(shape: Shape, taped: bool, multiprocessors: int) -> float:
     together = max(1, BLOCK_THREADS // threads) * multiprocessors
     rounds = -(-blocks * models // together)
     step = (2.0 if shape.ranks == 1 or rounds > 1 else 1.2) if taped else 0.4
-    return rounds * shape.steps * step * (3.0 if shape.exact else 1.0)
+    return (350 if taped else 70) + rounds * shape.steps * step * (3.0 if shape.exact else 1.0)
 
 
 def sparse_time(shape: Shape, taped: bool, multiprocessors: int, counts: Counts) -> float:
-    """From what was counted of each model, on average: steps of blocks of 8 slots, sums over closed units, spans."""
+    """From what was counted of each model, on average."""
     blocks, afresh, spans = (
         sum(count[at] for count in counts) / len(counts) for at in (sparse.BLOCK_STEPS, sparse.AFRESH, sparse.SPANS)
     )
-    each = (0.24 if taped else 0.08) * blocks + (1.2 if taped else 0.4) * afresh * shape.hidden / 110 + 0.4 * spans
-    # Warps that share a scheduler; with less than one, a step takes as long as with one.
-    sharing = max(1.0, shape.models * shape.tiles / (SCHEDULERS * multiprocessors))
-    return least(shape, taped) + each * (1.5 if shape.exact else 1.0) * sharing
-
-
-def least(shape: Shape, taped: bool) -> float:
-    """If no unit ever opens: launches, the schedule, and the sums of what each warp has of the weights' gradient."""
-    megabytes = shape.models * shape.tiles * shape.hidden**2 * 16e-6
-    return 120.0 + 0.08 * shape.steps + (0.8 * megabytes if taped else 0)
+    cost, slots = COSTS[taped], max(count[sparse.SLOTS] for count in counts)
+    each = cost.block * blocks + cost.afresh * afresh * shape.hidden + cost.span * spans + cost.step * shape.steps
+    each *= (1.9 if taped and slots > 8 * (SPILLING - 1) else 1.0) * (1.5 if shape.exact else 1.0)
+    # Warps that share a scheduler: two of them hardly disturb each other.
+    sharing = shape.models * shape.tiles / (SCHEDULERS * multiprocessors)
+    return cost.launches + each * max(1.0, 0.55 * sharing)
