@@ -93,7 +93,7 @@ def train(
     heads of your own are named as package.module:name. The folder holds config.json, metrics.csv, losses.csv, the
     network, a checkpoint and pictures.
     """
-    require("glstm train", "lightning", "matplotlib")
+    require("glstm train", "matplotlib")
     if machine.tensorboard:
         require("glstm train --tensorboard", "tensorboard")
     require_folder(machine.data)
