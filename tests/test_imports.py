@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "rnn": {"gates", "ops"},
     "convert": {"gated", "gates", "layers"},
     "models": {"gated", "masks", "ndarrays", "pretrained"},
-    "describe": {"gated", "gates", "registry", "weights"},
+    "describe": {"gated", "gates", "registry", "times", "weights"},
     "pretrained": {"describe", "models"},
     "series": set(),
     "data": {"scaling"},

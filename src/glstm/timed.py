@@ -79,6 +79,7 @@ class TimedWeights(LSTMWeights):
         known, valid = self._given_times(times)
         if self.unfitted:
             self.fit_times(times)
+        self.seen = self.seen or span_of(known, valid)
         if self._new:
             self._new = False
             self._warn(self._doubts(known, valid, isinstance(times, int)))

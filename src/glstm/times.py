@@ -65,6 +65,11 @@ class Span(NamedTuple):
     steps: int
 
     @property
+    def counted(self) -> bool:
+        """Whether these are the times 1, 2, ..., which stand for steps where nobody gave any."""
+        return self == Span(1.0, float(self.steps), self.steps)
+
+    @property
     def width(self) -> float:
         """Of a single moment, 1: there is no scale to be seen."""
         return self.last - self.first or 1.0
@@ -78,6 +83,10 @@ class Span(NamedTuple):
         """The one in which 32 bits are enough: none, where times are about like step numbers."""
         plain = PLAIN_STEP[0] <= self.step <= PLAIN_STEP[1] and abs(self.first) <= PLAIN_START * self.width
         return PLAIN if plain else Frame(self.first, self.step)
+
+    @property
+    def in_words(self) -> str:
+        return f"{plainly(self.first, self.width)} to {plainly(self.last, self.width)}"
 
     @property
     def times(self) -> Tensor:

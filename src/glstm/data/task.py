@@ -131,6 +131,15 @@ class Task(ABC):
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         """The metric of each sample, in the same shapes."""
 
+    def schedule(self) -> int | Tensor:
+        """What `glstm.deploy` takes: the number of steps, or the times (T,) of the steps if they have times."""
+        if self.own_times:
+            raise UserError(
+                f"each sequence of {self.name} has its own times, and a deployed network needs to know all times "
+                "beforehand: train on rows at equal intervals, with or without --time"
+            )
+        return self.steps if self.times is None else self.times
+
     def grid(self) -> Tensor:
         """Times (T,) that show the gates in a picture: evenly spaced over those of the sequences."""
         if self.times is None and not self.own_times:
