@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "registry": set(),
     "plots": set(),
     "gates": set(),
-    "times": set(),
+    "times": {"ndarrays"},
     "masks": set(),
     "ndarrays": set(),
     "scaling": set(),

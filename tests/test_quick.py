@@ -83,7 +83,7 @@ def test_a_network_by_hand_knows_its_times_too():
     layer = glstm.GLSTM(2, 4)
     model = glstm.SequenceModel(layer, torch.nn.Linear(4, 1))
     model(torch.from_numpy(X[:5]).float().transpose(0, 1), times=HALVES)
-    with pytest.raises(ValueError, match="trained at times from 0 to 9.5"):
+    with pytest.raises(ValueError, match=r"trained at times from 0 to 9\.5"):
         glstm.deploy(model, 20)
     assert glstm.deploy(glstm.SequenceModel(glstm.LSTM(2, 4), torch.nn.Linear(4, 1)), 20).plan.steps == 20
 

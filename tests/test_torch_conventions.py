@@ -238,3 +238,24 @@ def test_numpys_arrays_are_taken():
         layer(np.ones((5, 3, 2), complex))
     with pytest.raises(TypeError, match="an array must hold real numbers, not <U1"):
         layer(np.full((5, 3, 2), "a"))
+
+
+@pytest.mark.parametrize("form", ["backwards", "foreign", "transposed", "fixed", "unsigned", "wide"])
+def test_arrays_of_any_form_are_taken_as_inputs_and_as_times(form):
+    """torch itself refuses most of these."""
+    layer = GLSTM(3, 4, mu=(1, 6), sigma=3.0)
+    x = np.arange(36).reshape(6, 2, 3)
+    times = np.arange(1, 7)
+    make = {
+        "backwards": lambda values: values[::-1].copy()[::-1],
+        "foreign": lambda values: values.astype(">f4"),
+        "transposed": lambda values: values.T.copy().T,
+        "fixed": lambda values: np.frombuffer(values.tobytes(), values.dtype).reshape(values.shape),
+        "unsigned": lambda values: values.astype(np.uint16),
+        "wide": lambda values: values.astype(np.longdouble),
+    }[form]
+    expected, _ = layer(torch.tensor(x, dtype=torch.float32), times=torch.tensor(times))
+    found, _ = layer(make(x), times=make(times))
+    torch.testing.assert_close(found, expected)
+    model = SequenceModel(layer, torch.nn.Linear(4, 1))
+    torch.testing.assert_close(model(make(x), times=make(times)), model(torch.tensor(x, dtype=torch.float32)))

@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from glstm import ndarrays
 
 # Times are plain, and need no frame, if a step is about 1 long and the first is not far from 0.
 PLAIN_STEP = (0.1, 10.0)
@@ -136,7 +139,8 @@ def as_tensor(times: Any) -> Tensor:
     if isinstance(times, Tensor):
         return times
     try:
-        # A copy, because torch warns about arrays that cannot be written.
+        if isinstance(times, np.ndarray):
+            return ndarrays.as_tensor(times)
         found = torch.tensor(times, device="cpu")
         own_type = hasattr(times, "dtype") or not found.is_floating_point()
         return found if own_type else torch.tensor(times, dtype=torch.float64, device="cpu")  # as Python's numbers are

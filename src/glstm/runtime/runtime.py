@@ -43,9 +43,10 @@ def deploy(
     """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
-    gates' mu and sigma. Of a task, `task.schedule()` is the right one. threshold: units at k <= threshold are closed; None: the layer's own. reads: when the head
-    reads, at the "last" step, at "every" step, or at the steps given, counted from 1; None: as the model does. A model
-    that reads the mean or the maximum of all steps reads that of the steps so far.
+    gates' mu and sigma; of a task, `task.schedule()` is the right one. threshold: units at k <= threshold are closed;
+    None: the layer's own. reads: when the head reads, at the "last" step, at "every" step, or at the steps given,
+    counted from 1; None: as the model does. A model that reads the mean or the maximum of all steps reads that of the
+    steps so far.
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
