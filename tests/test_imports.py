@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "init": set(),
     "rnn": {"gates", "ops"},
     "convert": {"gated", "gates", "layers"},
-    "models": {"gated", "masks", "ndarrays", "pretrained"},
+    "models": {"gated", "masks", "ndarrays", "pretrained", "times"},
     "describe": {"gated", "gates", "registry", "times", "weights"},
     "pretrained": {"describe", "models"},
     "series": set(),
