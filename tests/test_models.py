@@ -58,6 +58,15 @@ def test_wrong_lengths_are_one_sentence(reads, lengths, says):
         model(torch.randn(5, 3, 2), lengths=lengths)
 
 
+@pytest.mark.parametrize("times", [None, np.arange(1, 101), np.arange(1, 101)[:, None].repeat(3, 1)])
+@pytest.mark.parametrize("reads", ["last", "mean"])
+def test_gates_do_not_fit_the_times_of_padding(times, reads):
+    model = SequenceModel(GLSTM(2, 40), linear_head(40, 1), reads=reads)
+    model(torch.randn(100, 3, 2), times, lengths=[10, 8, 9])
+    assert model.layer.seen == (1, 10, model.layer.seen.steps)
+    assert 1 <= model.layer.gate_in_time("_l0")["mu"].min() < model.layer.gate_in_time("_l0")["mu"].max() <= 10
+
+
 def test_a_list_of_unequal_sequences_is_one_sentence():
     model = SequenceModel(GLSTM(1, 4), linear_head(4, 3))
     with pytest.raises(ValueError, match="equally long: pad sequences, and give lengths"):

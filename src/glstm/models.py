@@ -116,13 +116,15 @@ class SequenceModel(nn.Module):
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, lengths.cpu(), first, enforce_sorted=False)
 
+        def real() -> Any:
+            """The times without those of the padding."""
+            return times if times is None else times[: int(lengths.max())] if times.dim() == 1 else packed(times)
+
         if self._directions == 1:
-            if isinstance(times, Tensor) and times.dim() == 2 and getattr(self.layer, "unfitted", False):
-                self.layer.fit_times(packed(times))  # not to the times of the padding
+            if getattr(self.layer, "unfitted", False) and has_values(lengths) and self.layer._holds_values():
+                self.layer.fit_times(int(lengths.max()) if times is None else real())
             return self.layer(x, **self._at(times))[0]
-        longest = int(lengths.max())
-        at = self._at(times if times is None else times[:longest] if times.dim() == 1 else packed(times))
-        output, _ = self.layer(packed(x), **at)
+        output, _ = self.layer(packed(x), **self._at(real()))
         return pad_packed_sequence(output, first, total_length=steps)[0]
 
     def _at(self, times: Any) -> dict[str, Any]:
