@@ -79,6 +79,16 @@ def test_sequences_with_their_own_times_have_no_schedule():
         task.schedule()
 
 
+def test_sequences_whose_starts_differ_are_told_so():
+    starts = np.random.default_rng(1).choice([0.0, 0.245, 0.3], len(X))
+    times = starts[:, None] + HALVES
+    task = Task.from_arrays(X, X[:, 12, 0], times=times)
+    with pytest.raises(UserError, match=r"only their starts differ, so train with --from-start \(from_start=True\)"):
+        task.schedule()
+    task = Task.from_arrays(X, X[:, 12, 0], times=times, from_start=True)
+    assert np.allclose(task.schedule(), HALVES)
+
+
 def test_a_network_by_hand_knows_its_times_too():
     layer = glstm.GLSTM(2, 4)
     model = glstm.SequenceModel(layer, torch.nn.Linear(4, 1))

@@ -136,9 +136,18 @@ class Task(ABC):
         if self.own_times:
             raise UserError(
                 f"each sequence of {self.name} has its own times, and a deployed network needs to know all times "
-                "beforehand: train on rows at equal intervals, with or without --time"
+                f"beforehand: {self._how_to_share_times()}"
             )
         return self.steps if self.times is None else self.times
+
+    def _how_to_share_times(self) -> str:
+        from glstm.data.sequences import same_times
+
+        parts = getattr(self, "sequences", {}).values()  # a task that makes its sequences itself has none to look at
+        each = [own for part in parts for own in part.from_start().times or ()]
+        if each and same_times(each):
+            return "only their starts differ, so train with --from-start (from_start=True)"
+        return "train on rows at equal intervals, with --from-start (from_start=True), or leave the times out"
 
     def grid(self) -> Tensor:
         """Times (T,) that show the gates in a picture: evenly spaced over those of the sequences."""
