@@ -48,7 +48,7 @@ MAY_IMPORT = {
         "data", "describe", "models", "predictions", "pretrained", "recipes", "scaling", "series", "training",
     },
     "lightning": {"advice", "data", "layers", "times", "training"},
-    "predictions": {"data", "models"},
+    "predictions": {"data", "gated", "models"},
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
