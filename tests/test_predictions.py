@@ -65,3 +65,25 @@ def test_the_layout_of_the_layer_does_not_matter(reads):
     for one, other in zip(each[0].outputs, each[1].outputs, strict=True):
         assert one.shape == other.shape
         assert np.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1000, 60, 1 / 60, 1 / 1000])
+def test_times_in_another_unit_are_doubted_once(timed, factor):
+    with pytest.warns(glstm.GateWarning, match=r"are not like those from 0 to 9\.5 that the network has seen") as said:
+        answers(timed, X, times=SECONDS * factor, batch=8)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+def test_times_from_another_start_are_doubted(timed):
+    with pytest.warns(glstm.GateWarning, match="from the same start"):
+        answers(timed, X, times=SECONDS + 1_700_000_000)
+    with pytest.warns(glstm.GateWarning, match="in the same unit"):
+        glstm.deploy(timed, SECONDS + 12)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_times_like_those_of_training_are_not_doubted(timed, steps):
+    """Warnings are errors here."""
+    answers(timed, X[:, :steps], times=SECONDS[:steps] + 0.1)
+    glstm.deploy(timed, SECONDS[:steps])

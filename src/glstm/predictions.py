@@ -56,13 +56,15 @@ def _require_inputs(sequences: Sequences, inputs: int, what: str) -> None:
         raise UserError(f"{what} has {counted(sequences.x[0].shape[1], 'input')}, and the network {inputs}")
 
 
-def _require_times(sequences: Sequences, layer: nn.Module) -> None:
+def _check_times(sequences: Sequences, layer: nn.Module) -> None:
     seen = layer.seen if isinstance(layer, GatedLSTM) and layer.gate.names else None
     if seen is not None and not seen.counted and sequences.times is None:
         raise UserError(
             f"x has no times, and the network was trained at times from {seen.in_words}: give the times of the steps "
             "as times="
         )
+    if isinstance(layer, GatedLSTM):
+        layer.warn_of_new_times(sequences.times or (), stacklevel=5)  # the caller of `answers`, which is wrapped
 
 
 @torch.no_grad()
@@ -89,7 +91,7 @@ def answers(
     width = getattr(model.layer, "input_size", None) if inputs is None else getattr(inputs, "size", None)
     if width is not None:
         _require_inputs(sequences, width, "x")
-    _require_times(sequences, model.layer)
+    _check_times(sequences, model.layer)
     if getattr(inputs, "missing", "refuse") == "refuse":
         for number, one in enumerate(sequences.x):
             if np.isnan(one).any():

@@ -59,6 +59,8 @@ def deploy(
     times = _times(steps)
     if _is_number(steps):
         _require_counted(model.layer, len(times))
+    else:
+        model.layer.warn_of_new_times([times])
     if reads is None:
         reads = "every" if model.reads == "every" else "last"
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
