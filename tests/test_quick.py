@@ -34,6 +34,14 @@ def test_a_task_without_validation(tmp_path):
         assert trained.result["test_error"] > 0
 
 
+@pytest.mark.parametrize(
+    ("given", "says"), [((X, X[:, 0, 0]), "a ndarray"), (("grid.csv",), "the text 'grid.csv'"), ((Task,), "a ABCMeta")]
+)
+def test_what_is_no_task_is_one_sentence(given, says):
+    with pytest.raises(UserError, match=rf"takes a task, not {says}: Task.from_arrays\(x, y\) makes one"):
+        glstm.train(*given)
+
+
 def test_a_display_needs_a_folder():
     from glstm.training.display import Display
 
