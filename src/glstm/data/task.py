@@ -1,9 +1,11 @@
 """A Task: sequences in, targets out, and how wrong an answer is."""
 
+import difflib
 import hashlib
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
@@ -79,6 +81,7 @@ class Task(ABC):
         """A task from your own arrays; `glstm.data.ArrayTask` says which options there are."""
         from glstm.data.arrays import ArrayTask
 
+        _check_options("Task.from_arrays", ArrayTask, options)
         return ArrayTask(x, y, **options)
 
     @staticmethod
@@ -86,6 +89,7 @@ class Task(ABC):
         """A task from your own files; `glstm.data.file_task` says which options there are."""
         from glstm.data.from_file import file_task
 
+        _check_options("Task.from_file", file_task, options)
         return file_task(path, **options)
 
     def batches(self, part: str, batch: int, seed: int = 0, epoch: int = 0, start: int = 0) -> Iterator[Found]:
@@ -204,6 +208,17 @@ class Task(ABC):
 
     def format_error(self, value: float) -> str:
         return f"{100 * value:.2f} %" if self.as_percent else f"{value:.2e}"
+
+
+def _check_options(name: str, makes: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Refuses options that the function or class does not have."""
+    parameters = inspect.signature(makes).parameters.values()
+    known = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            raise UserError(f"{name} has no option {option!r}{hint or ':'} it has {', '.join(known)}")
 
 
 def check_sizes(**sizes: int | None) -> None:
