@@ -207,11 +207,11 @@ def as_times(
 
 
 def has_values(times: Tensor) -> bool:
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or type(times) is not Tensor:
         return False
     if times.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    return not times.is_meta and type(times) is Tensor
+    return not times.is_meta
 
 
 def _check(times: Tensor, valid: Tensor | None) -> None:
