@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -259,3 +260,21 @@ def test_arrays_of_any_form_are_taken_as_inputs_and_as_times(form):
     torch.testing.assert_close(found, expected)
     model = SequenceModel(layer, torch.nn.Linear(4, 1))
     torch.testing.assert_close(model(make(x), times=make(times)), model(torch.tensor(x, dtype=torch.float32)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("x", "layer", "says"),
+    [
+        (torch.float64, torch.float32, r"is float64 and the layer float32: use x.float\(\) or layer.double\(\)"),
+        (torch.float32, torch.float64, r"is float32 and the layer float64: use x.double\(\) or layer.float\(\)"),
+        (torch.float16, torch.float32, r"is float16 and the layer float32: use x.float\(\) or layer.half\(\)"),
+        (torch.bfloat16, torch.float32, r"is bfloat16 and the layer float32: use x.float\(\) or layer.bfloat16\(\)"),
+        (torch.int64, torch.float32, r"is int64 and the layer float32: use x.float\(\)$"),
+    ],
+)
+def test_an_input_of_another_type_is_one_sentence(x, layer, says, packed):
+    given: Any = torch.ones(5, 2, 3).to(x)
+    given = nn.utils.rnn.pack_padded_sequence(given, torch.tensor([5, 2])) if packed else given
+    with pytest.raises(TypeError, match=f"the input {says}"):
+        GLSTM(3, 4).to(layer)(given)
