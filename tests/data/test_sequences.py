@@ -91,7 +91,7 @@ def test_an_option_that_is_not_there_is_one_sentence(make, option, says):
 
 
 def test_help_shows_the_options():
-    arrays, files = (pydoc.render_doc(make, renderer=pydoc.plaintext) for make in (Task.from_arrays, Task.from_file))
+    arrays, files = (pydoc.plain(pydoc.render_doc(make)) for make in (Task.from_arrays, Task.from_file))
     assert "missing: str = 'refuse'" in arrays
     assert "`missing` says what a NaN in x means" in arrays
     assert "standardize: bool = True" in files
