@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from glstm.data.collect import as_sequences
 from glstm.data.labels import doubt_classes
 from glstm.data.padding import padded, padded_times
-from glstm.data.sequences import PARTS, Sequences, any_known
+from glstm.data.sequences import PARTS, Sequences, any_known, same_times
 from glstm.data.split import cut_windows, is_share, split
 from glstm.data.task import Batch, Stage, Task, generator
 from glstm.errors import UserError
@@ -142,9 +142,7 @@ class ArrayTask(Task):
             return
         train = parts["train"].times or each
         longest = max(each, key=len)
-        # Times that were computed differ in their last digits: equal are those within a thousandth of a step.
-        near = 1e-3 * float(np.diff(longest).min()) if len(longest) > 1 else 0.0
-        self.own_times = not all(np.allclose(own, longest[: len(own)], rtol=0, atol=near) for own in each)
+        self.own_times = not same_times(each)
         if not self.own_times:
             self.times = torch.from_numpy(longest.copy()).to(self.device)
         self._first = float(min(own[0] for own in train))

@@ -142,5 +142,13 @@ class Sequences:
             raise DataError(f"the label {unknown[0]!r} is not one of the classes")
 
 
+def same_times(each: list[Floats]) -> bool:
+    """Whether these are one row of times, from its beginning; of sequences of unequal lengths, too. Times that were
+    computed differ in their last digits: equal are those within a thousandth of a step."""
+    longest = max(each, key=len)
+    near = 1e-3 * float(np.diff(longest).min()) if len(longest) > 1 else 0.0
+    return all(np.allclose(own, longest[: len(own)], rtol=0, atol=near) for own in each)
+
+
 def any_known(targets: np.ndarray) -> bool:
     return bool((targets != "").any() if targets.dtype.kind == "U" else (~np.isnan(targets)).any())
