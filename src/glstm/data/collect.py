@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from glstm.data.labels import are_labels, in_order, labels_of
+from glstm.data.labels import are_labels, in_order, labels_of, minus_one_is_a_class
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
 
@@ -20,8 +20,9 @@ def as_sequences(
     classes: Sequence[str] | None = None,
     per_step: bool | None = None,
     values: bool = False,
+    minus_one: bool | None = None,
 ) -> Sequences:
-    """x, y, times and lengths as `ArrayTask` takes them."""
+    """x, y, times and lengths as `ArrayTask` takes them. `minus_one`: whether -1 at a step is a class; None: as y says."""
     if values and classes is not None:
         raise UserError("values says that y holds numbers to predict, and classes that it holds labels: give one")
     if isinstance(x, Sequences):
@@ -34,7 +35,7 @@ def as_sequences(
     if y is None:
         return found.checked()
     names = None if classes is None else tuple(map(str, classes))
-    y, found_classes = _targets(y, each, per_step, whole_steps(x), names, values)
+    y, found_classes = _targets(y, each, per_step, whole_steps(x), names, values, minus_one)
     if names is not None:
         if found_classes is None:
             raise UserError("classes are given, but y holds numbers with a fraction: give labels, or leave classes out")
@@ -136,6 +137,7 @@ def _targets(
     padded: int | None,
     names: tuple[str, ...] | None,
     values: bool,
+    minus_one: bool | None,
 ) -> tuple[Any, tuple[str, ...] | None]:
     """y as `Sequences` hold it, and the classes, if it has any. `padded` is the number of steps in the array of x."""
     if not hasattr(y, "__len__"):
@@ -155,11 +157,11 @@ def _targets(
         if per_step is None:
             per_step = own.ndim == 3 or (own.ndim == 2 and own.shape[1] == (padded or max(lengths)) > 1)
     if per_step:
-        return _of_steps(own, lengths, names, values)
+        return _of_steps(own, lengths, names, values, minus_one)
     if own.ndim > 2 or (own.ndim == 2 and own.dtype.kind in "OSU"):
         raise UserError(f"y must be (N,), (N, K), or have a target for each step, but has the shape {own.shape}")
     if own.ndim == 1 and not values and are_labels(own):
-        (labels,) = labels_of([own], names, per_step=False)
+        (labels,) = labels_of([own], names)
         if "" in labels:
             raise UserError(f"sequence {int(np.argmax(labels == '')) + 1} has no label: leave it out")
         return labels, in_order([labels])
@@ -168,14 +170,15 @@ def _targets(
 
 
 def _of_steps(
-    own: Any, lengths: list[int], names: tuple[str, ...] | None, values: bool
+    own: Any, lengths: list[int], names: tuple[str, ...] | None, values: bool, minus_one: bool | None
 ) -> tuple[Any, tuple[str, ...] | None]:
     rows = [one[:length] for one, length in zip(own, lengths, strict=True)]
     for number, (one, length) in enumerate(zip(rows, lengths, strict=True), 1):
         if len(one) != length:
             raise UserError(f"sequence {number} has {length} steps, and {len(one)} targets")
     if not values and all(are_labels(one) and one.ndim == 1 for one in rows):
-        labels = labels_of(rows, names, per_step=True)
+        is_class = minus_one_is_a_class(rows, names) if minus_one is None else minus_one
+        labels = labels_of(rows, names, minus_one_is_missing=not is_class)
         return labels, in_order(labels)
     numbers = [_numbers(one, f"targets of sequence {number}") for number, one in enumerate(rows, 1)]
     return [one if one.ndim == 2 else one[:, None] for one in numbers], None

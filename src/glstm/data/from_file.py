@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from glstm.data.arrays import ArrayTask
-from glstm.data.labels import doubt_classes
+from glstm.data.labels import doubt_classes, minus_one_is_a_class
 from glstm.data.reading import options_for, read
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
@@ -44,7 +44,7 @@ def file_task(
     others: dict[str, Any] = {}
     for part, asked in (("validation", validation), ("test", test)):
         if isinstance(asked, str | Path):
-            others[part] = _only(read(asked, **_same_inputs(asked, columns, whole)), part, asked)
+            others[part] = _only(read(asked, **_alike(asked, columns, whole)), part, asked)
         elif asked is None and part in parts:
             others[part] = parts[part]
         else:
@@ -68,9 +68,13 @@ def _absolute(part: Path | str | float | None) -> Any:
     return str(Path(part).resolve()) if isinstance(part, str | Path) else part
 
 
-def _same_inputs(path: Path | str, columns: dict[str, Any], whole: Sequences) -> dict[str, Any]:
-    """Options to read another table by: the inputs of the first, by name, whatever the order of its columns is."""
-    return columns | options_for(path, inputs=whole.channels) if whole.channels else columns
+def _alike(path: Path | str, columns: dict[str, Any], whole: Sequences) -> dict[str, Any]:
+    """Options to read another file by: the inputs of the first, by name, whatever the order of its columns is, and what
+    -1 means in the first."""
+    found: dict[str, Any] = {} if whole.channels is None else {"inputs": whole.channels}
+    if whole.classes is not None:
+        found["minus_one"] = minus_one_is_a_class((), whole.classes)
+    return columns | options_for(path, **found)
 
 
 def _only(parts: dict[str, Sequences], part: str, path: Path | str) -> Sequences:

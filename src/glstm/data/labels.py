@@ -23,15 +23,24 @@ def are_labels(y: np.ndarray) -> bool:
     return y.dtype.kind in "USbiu"
 
 
-def labels_of(rows: Sequence[np.ndarray], names: Sequence[str] | None, per_step: bool) -> list[Labels]:
+def minus_one_is_a_class(rows: Iterable[np.ndarray], names: Sequence[str] | None) -> bool:
+    """Whether -1 at a step is a class, and not a missing target: if others are below it, or a class is called so.
+
+    It is decided once for all parts of the data, by all their targets, or by the classes of the part to train on.
+    """
+    below_zero = any(WHOLE.fullmatch(name) and int(name) < 0 for name in names or ())
+    return below_zero or any(map(_goes_below_minus_one, rows))
+
+
+def labels_of(
+    rows: Sequence[np.ndarray], names: Sequence[str] | None, *, minus_one_is_missing: bool = False
+) -> list[Labels]:
     """The targets as names of classes, "" where one is missing.
 
-    Whole numbers count into the names given from 0, unless these are whole numbers themselves. -1 is a missing target
-    of a step, unless others are below it or a class has that name; of a sequence it is a class.
+    Whole numbers count into the names given from 0, unless these are whole numbers themselves.
     """
-    minus_one = per_step and "-1" not in (names or ()) and not any(map(_goes_below_minus_one, rows))
     places = None if names is None or all(map(WHOLE.fullmatch, names)) else names
-    return [_labels(row, places, minus_one) for row in rows]
+    return [_labels(row, places, minus_one_is_missing) for row in rows]
 
 
 def in_order(labels: Iterable[Labels]) -> tuple[str, ...]:

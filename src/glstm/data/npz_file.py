@@ -5,14 +5,14 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.labels import are_labels, in_order, labels_of
+from glstm.data.labels import are_labels, in_order, labels_of, minus_one_is_a_class
 from glstm.data.parsing import existing_file, quoted, refuse_bombs
 from glstm.data.sequences import PARTS, Floats, Sequences
 from glstm.errors import DataError
@@ -23,7 +23,17 @@ OF_ALL = ("classes", "channels", "targets")
 Array = NDArray[Any]
 
 
-def read_npz(path: Path | str, *, per_step: bool | None = None, classes: bool | None = None) -> dict[str, Sequences]:
+@dataclass(frozen=True)
+class Raw:
+    """The targets of a part, cut to the lengths of its sequences: one row of all, or one for each sequence."""
+
+    rows: list[Array]
+    per_step: bool
+
+
+def read_npz(
+    path: Path | str, *, per_step: bool | None = None, classes: bool | None = None, minus_one: bool | None = None
+) -> dict[str, Sequences]:
     """The parts of an .npz file: "all", or those of "train", "validation" and "test" that it has.
 
     - x: (N, T, D) numbers, or (N, T) for one input; NaN is a missing one.
@@ -36,7 +46,8 @@ def read_npz(path: Path | str, *, per_step: bool | None = None, classes: bool | 
     - channels, targets: names of the inputs and of the K target values.
 
     `per_step` says whether y has a target for each step. By default a second dimension of y as long as x's, and longer
-    than 1, says so. `classes=False`: whole numbers are values.
+    than 1, says so. `classes=False`: whole numbers are values. `minus_one`: whether -1 at a step is a class; by default
+    it is one if any part has a number below it or `classes` has it.
     """
     path = existing_file(path)
     try:
@@ -47,9 +58,16 @@ def read_npz(path: Path | str, *, per_step: bool | None = None, classes: bool | 
             as_values(raw, shared["classes"])
         check_kinds(raw, shared["classes"])
         made: dict[str, Sequences] = {}
+        found: dict[str, Raw] = {}
         for name, arrays_of in raw.items():
             with naming(name):
-                made[name] = part(arrays_of, shared, per_step, arrays.get("times"))
+                made[name], own = part(arrays_of, shared, per_step, arrays.get("times"))
+                found |= {} if own is None else {name: own}
+        if minus_one is None:
+            minus_one = minus_one_is_a_class([row for own in found.values() for row in own.rows], shared["classes"])
+        for name, own in found.items():
+            with naming(name):
+                made[name] = replace(made[name], y=targets(own, shared["classes"], minus_one))
         names_of_classes = shared["classes"] or all_classes(made.values())
         value_names = None if names_of_classes is not None else shared["targets"]
         for name, own in made.items():
@@ -196,14 +214,14 @@ def part(
     shared: dict[str, tuple[str, ...] | None],
     per_step: bool | None,
     times_of_all: Array | None,
-) -> Sequences:
-    """One part as sequences, which do not know all classes yet."""
+) -> tuple[Sequences, Raw | None]:
+    """One part as sequences without targets, and these: what they mean is decided for all parts together."""
     x = inputs(arrays["x"])
     lengths = cut_lengths(arrays.get("lengths"), len(x), x.shape[1])
     times, unit = cut_times(arrays.get("times", times_of_all), lengths, x.shape[1])
-    y = targets(arrays.get("y"), lengths, x.shape[1], shared["classes"], per_step)
+    y = raw_targets(arrays["y"], lengths, x.shape[1], per_step) if "y" in arrays else None
     cut = [sequence[:length] for sequence, length in zip(x, lengths)]
-    return Sequences(cut, y, times, channels=shared["channels"], time_unit=unit)
+    return Sequences(cut, None, times, channels=shared["channels"], time_unit=unit), y
 
 
 @contextmanager
@@ -256,9 +274,7 @@ def cut_times(times: Array | None, lengths: list[int], steps: int) -> tuple[list
     return [row[:length].copy() for row, length in zip(rows, lengths)], unit
 
 
-def targets(y: Array | None, lengths: list[int], steps: int, given: Sequence[str] | None, per_step: bool | None):
-    if y is None:
-        return None
+def raw_targets(y: Array, lengths: list[int], steps: int, per_step: bool | None) -> Raw:
     if not y.ndim or len(y) != len(lengths):
         raise DataError(f"y must have {len(lengths)} rows, one for each sequence, but its shape is {y.shape}")
     fits = y.ndim in (2, 3) and y.shape[1] == steps
@@ -279,12 +295,19 @@ def targets(y: Array | None, lengths: list[int], steps: int, given: Sequence[str
                 f"y has {y.shape[-1]} whole numbers or texts where one class belongs; if they are values, add --values "
                 "(classes=False), or store them as floats"
             )
-        rows = labels_of([row[:, 0] for row in rows], given, bool(per_step))
-        if not per_step and (rows[0] == "").any():
+        rows = [row[:, 0] for row in rows]
+    return Raw(rows, per_step)
+
+
+def targets(own: Raw, given: Sequence[str] | None, minus_one: bool) -> Any:
+    """As `Sequences` hold them."""
+    if are_classes(own.rows[0]):
+        rows = labels_of(own.rows, given, minus_one_is_missing=own.per_step and not minus_one)
+        if not own.per_step and (rows[0] == "").any():
             raise DataError(f"the label of sequence {np.flatnonzero(rows[0] == '')[0] + 1} is empty")
     else:
-        rows = [floats(row) for row in rows]
-    return rows if per_step else rows[0]
+        rows = [floats(row) for row in own.rows]
+    return rows if own.per_step else rows[0]
 
 
 def agree(made: dict[str, Sequences]) -> None:
