@@ -341,26 +341,6 @@ def test_classes_are_not_doubted_without_a_reason(y):
     assert numbers_as_classes(y).has_classes  # a warning would be an error
 
 
-@pytest.mark.parametrize(
-    ("y", "names", "classes"),
-    [
-        (np.arange(20) % 2 == 0, None, ("false", "true")),
-        (np.arange(20) % 3, ["a", "b", "c"], ("a", "b", "c")),
-        (np.arange(20) % 3, ["2", "1", "0"], ("2", "1", "0")),
-        (np.array(["10", "9"] * 10), None, ("9", "10")),
-        (np.array([b"x", b"y"] * 10), None, ("x", "y")),
-        (np.arange(160).reshape(20, 8) % 3 - 1, ["-1", "0", "1"], ("-1", "0", "1")),
-        (np.arange(160).reshape(20, 8) % 3 - 1, None, ("0", "1")),
-    ],
-)
-def test_arrays_and_files_name_classes_by_the_same_rules(tmp_path, y, names, classes):
-    np.savez(tmp_path / "a.npz", x=padded(), y=y, **({} if names is None else {"classes": np.array(names)}))
-    read = Task.from_file(tmp_path / "a.npz")
-    made = ArrayTask(padded(), y, classes=names)
-    assert read.classes == made.classes == classes
-    assert torch.equal(all_of(read).y, all_of(made).y)
-
-
 def test_minus_one_is_a_class_of_sequences():
     assert ArrayTask(padded(), np.where(np.arange(20) % 2, 1, -1)).classes == ("-1", "1")
 

@@ -10,6 +10,18 @@ DRAWS = np.random.default_rng(0)
 X = DRAWS.normal(size=(40, 6, 2))
 
 
+def as_csv(path, x, y):
+    """A table with a row for each step; a target of a sequence is in all its rows."""
+    rows = ["id,a,b,y,z" if y.ndim == 3 else "id,a,b,y"]
+    for number, (one, own) in enumerate(zip(x, y, strict=True)):
+        steps = own if y.ndim > 1 and len(own) == len(one) else [own] * len(one)
+        for step, target in zip(one, steps, strict=True):
+            cells = [cell.decode() if isinstance(cell, bytes) else cell for cell in np.ravel(target).tolist()]
+            rows.append(",".join(map(str, [number, *step, *cells])))
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
 def known(task, part):
     """How many targets of each class the part has."""
     return {name: sum(int((row == name).sum()) for row in task.sequences[part].y) for name in task.classes}
@@ -49,3 +61,51 @@ def test_minus_one_is_missing_in_all_parts_if_it_is_in_training(tmp_path):
     test = np.where(y[30:] == 0, -2, y[30:])
     with pytest.raises(UserError, match="class '-2', which no training sequence has"):
         ArrayTask(X[:30], y[:30], test=(X[30:], test))
+
+
+STEPS = np.arange(240).reshape(40, 6)
+
+
+@pytest.mark.parametrize(
+    ("y", "names", "classes"),
+    [
+        (np.arange(40) % 2 == 0, None, ("false", "true")),
+        (np.arange(40) % 3, ["a", "b", "c"], ("a", "b", "c")),
+        (np.arange(40) % 3, ["2", "1", "0"], ("2", "1", "0")),
+        (np.arange(40) % 3 - 1, None, ("-1", "0", "1")),
+        (np.array(["10", "9"] * 20), None, ("9", "10")),
+        (np.array([b"x", b"y"] * 20), None, ("x", "y")),
+        (STEPS % 3 - 1, ["-1", "0", "1"], ("-1", "0", "1")),
+        (STEPS % 4 - 1, None, ("0", "1", "2")),
+        (STEPS % 4 - 2, None, ("-2", "-1", "0", "1")),
+    ],
+)
+def test_arrays_and_files_name_classes_by_the_same_rules(tmp_path, y, names, classes):
+    np.savez(tmp_path / "a.npz", x=X, y=y, **({} if names is None else {"classes": np.array(names)}))
+    made = ArrayTask(X, y, classes=names)
+    others = [Task.from_file(tmp_path / "a.npz")]
+    if names is None and y.dtype.kind != "b":  # True and False are text in a table
+        others.append(Task.from_file(as_csv(tmp_path / "a.csv", X, y), id="id", target="y"))
+    for other in others:
+        assert made.classes == other.classes == classes
+        assert made.artifacts() == other.artifacts()  # a fingerprint of inputs and targets
+
+
+def test_minus_one_beside_zero_and_one_is_doubted(tmp_path):
+    y = STEPS % 3 - 1
+    np.savez(tmp_path / "a.npz", x=X, y=y)
+    as_csv(tmp_path / "a.csv", X, y)
+    for make in (
+        lambda: ArrayTask(X, y),
+        lambda: Task.from_file(tmp_path / "a.npz"),
+        lambda: Task.from_file(tmp_path / "a.csv", id="id", target="y"),
+    ):
+        with pytest.warns(UserWarning, match="-1 at a step was taken as a missing target, and 0 and 1 as the classes"):
+            assert make().classes == ("0", "1")
+
+
+def test_a_table_for_test_takes_minus_one_as_the_training_table(tmp_path):
+    y = mostly_minus_one()
+    paths = [as_csv(tmp_path / f"{name}.csv", X[own], y[own]) for name, own in (("a", slice(30)), ("b", slice(30, 40)))]
+    task = Task.from_file(paths[0], test=paths[1], id="id", target="y")
+    assert known(task, "test")["-1"] == int((y[30:] == -1).sum())

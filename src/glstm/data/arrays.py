@@ -78,6 +78,8 @@ class ArrayTask(Task):
             raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
         if not isinstance(x, Sequences) and classes is None:
             doubt_classes(given.y, given.classes, "say values=True")
+        for doubt in given.doubts:
+            warnings.warn(doubt, stacklevel=2)
         self._refuse_missing(given, "")  # now: parts and windows count their sequences anew
         parts = split(given, validation, test, seed, window, options)
         for part, asked in (("validation", validation), ("test", test)):

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from glstm.data.labels import are_labels, in_order, labels_of, minus_one_is_a_class
+from glstm.data.labels import are_labels, doubts_about_minus_one, in_order, labels_of, minus_one_is_a_class
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
+
+Found = tuple[Any, tuple[str, ...] | None, tuple[str, ...]]  # y as `Sequences` hold it, its classes, and doubts
 
 
 def as_sequences(
@@ -22,7 +24,10 @@ def as_sequences(
     values: bool = False,
     minus_one: bool | None = None,
 ) -> Sequences:
-    """x, y, times and lengths as `ArrayTask` takes them. `minus_one`: whether -1 at a step is a class; None: as y says."""
+    """x, y, times and lengths as `ArrayTask` takes them.
+
+    `minus_one`: whether -1 at a step is a class; None: y decides.
+    """
     if values and classes is not None:
         raise UserError("values says that y holds numbers to predict, and classes that it holds labels: give one")
     if isinstance(x, Sequences):
@@ -35,14 +40,14 @@ def as_sequences(
     if y is None:
         return found.checked()
     names = None if classes is None else tuple(map(str, classes))
-    y, found_classes = _targets(y, each, per_step, whole_steps(x), names, values, minus_one)
+    y, found_classes, doubts = _targets(y, each, per_step, whole_steps(x), names, values, minus_one)
     if names is not None:
         if found_classes is None:
             raise UserError("classes are given, but y holds numbers with a fraction: give labels, or leave classes out")
         if unknown := sorted(set(found_classes) - set(names)):
             raise UserError(f"the label {unknown[0]!r:.50} is not among the classes {', '.join(names)}")
     own_classes = found_classes if names is None else names
-    return Sequences(each, y, found.times, own_classes, time_unit=found.time_unit).checked()
+    return Sequences(each, y, found.times, own_classes, time_unit=found.time_unit, doubts=doubts).checked()
 
 
 def _inputs(x: Any, lengths: Any) -> list[np.ndarray]:
@@ -138,8 +143,8 @@ def _targets(
     names: tuple[str, ...] | None,
     values: bool,
     minus_one: bool | None,
-) -> tuple[Any, tuple[str, ...] | None]:
-    """y as `Sequences` hold it, and the classes, if it has any. `padded` is the number of steps in the array of x."""
+) -> Found:
+    """`padded` is the number of steps in the array of x."""
     if not hasattr(y, "__len__"):
         raise UserError(f"y must hold a target for each of the {len(each)} sequences, not {y!r:.50}")
     own: Any
@@ -164,14 +169,14 @@ def _targets(
         (labels,) = labels_of([own], names)
         if "" in labels:
             raise UserError(f"sequence {int(np.argmax(labels == '')) + 1} has no label: leave it out")
-        return labels, in_order([labels])
+        return labels, in_order([labels]), ()
     numbers = _numbers(own, "y")
-    return (numbers if numbers.ndim == 2 else numbers[:, None]), None
+    return (numbers if numbers.ndim == 2 else numbers[:, None]), None, ()
 
 
 def _of_steps(
     own: Any, lengths: list[int], names: tuple[str, ...] | None, values: bool, minus_one: bool | None
-) -> tuple[Any, tuple[str, ...] | None]:
+) -> Found:
     rows = [one[:length] for one, length in zip(own, lengths, strict=True)]
     for number, (one, length) in enumerate(zip(rows, lengths, strict=True), 1):
         if len(one) != length:
@@ -179,9 +184,10 @@ def _of_steps(
     if not values and all(are_labels(one) and one.ndim == 1 for one in rows):
         is_class = minus_one_is_a_class(rows, names) if minus_one is None else minus_one
         labels = labels_of(rows, names, minus_one_is_missing=not is_class)
-        return labels, in_order(labels)
+        classes = in_order(labels)
+        return labels, classes, () if is_class or names else doubts_about_minus_one(rows, classes)
     numbers = [_numbers(one, f"targets of sequence {number}") for number, one in enumerate(rows, 1)]
-    return [one if one.ndim == 2 else one[:, None] for one in numbers], None
+    return [one if one.ndim == 2 else one[:, None] for one in numbers], None, ()
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:

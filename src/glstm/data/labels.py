@@ -32,6 +32,16 @@ def minus_one_is_a_class(rows: Iterable[np.ndarray], names: Sequence[str] | None
     return below_zero or any(map(_goes_below_minus_one, rows))
 
 
+def doubts_about_minus_one(rows: Iterable[np.ndarray], classes: Sequence[str] | None) -> tuple[str, ...]:
+    """What to say if -1 at a step was taken as a missing target: beside 0 and 1 it is often a class."""
+    if tuple(classes or ()) != ("0", "1") or not any(map(_has_minus_one, rows)):
+        return ()
+    return (
+        "-1 at a step was taken as a missing target, and 0 and 1 as the classes: if -1 is a class, too, write the "
+        "classes as text, such as down, flat and up",
+    )
+
+
 def labels_of(
     rows: Sequence[np.ndarray], names: Sequence[str] | None, *, minus_one_is_missing: bool = False
 ) -> list[Labels]:
@@ -46,7 +56,9 @@ def labels_of(
 def in_order(labels: Iterable[Labels]) -> tuple[str, ...]:
     """All classes of these: in the order of numbers if they are numbers, else of the alphabet."""
     names = {name for row in labels for name in np.unique(row).tolist()} - {""}
-    return tuple(sorted(names, key=int if all(map(WHOLE.fullmatch, names)) else str))
+    if all(map(WHOLE.fullmatch, names)):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
 
 
 def doubt_classes(y: Any, classes: Sequence[str] | None, advice: str) -> None:
@@ -67,6 +79,12 @@ def _goes_below_minus_one(row: np.ndarray) -> bool:
     if row.dtype.kind == "O":
         return any(_is_whole(one) and one < -1 for one in row.tolist())
     return row.dtype.kind == "i" and bool((row < -1).any())
+
+
+def _has_minus_one(row: np.ndarray) -> bool:
+    if row.dtype.kind == "O":
+        return any(_is_whole(one) and one == -1 for one in row.tolist())
+    return row.dtype.kind == "i" and bool((row == -1).any())
 
 
 def _labels(row: np.ndarray, names: Sequence[str] | None, minus_one: bool) -> Labels:

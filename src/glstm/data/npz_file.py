@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.labels import are_labels, in_order, labels_of, minus_one_is_a_class
+from glstm.data.labels import are_labels, doubts_about_minus_one, in_order, labels_of, minus_one_is_a_class
 from glstm.data.parsing import existing_file, quoted, refuse_bombs
 from glstm.data.sequences import PARTS, Floats, Sequences
 from glstm.errors import DataError
@@ -70,9 +70,13 @@ def read_npz(
                 made[name] = replace(made[name], y=targets(own, shared["classes"], minus_one))
         names_of_classes = shared["classes"] or all_classes(made.values())
         value_names = None if names_of_classes is not None else shared["targets"]
+        doubts: tuple[str, ...] = ()
+        if not minus_one and shared["classes"] is None:
+            steps = [row for own in found.values() if own.per_step for row in own.rows]
+            doubts = doubts_about_minus_one(steps, names_of_classes)
         for name, own in made.items():
             with naming(name):
-                made[name] = replace(own, classes=names_of_classes, targets=value_names).checked()
+                made[name] = replace(own, classes=names_of_classes, targets=value_names, doubts=doubts).checked()
         agree(made)
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from None

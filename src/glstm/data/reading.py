@@ -16,7 +16,7 @@ from glstm.errors import UserError
 READERS: dict[str, tuple[Callable[..., Sequences | dict[str, Sequences]], tuple[str, ...]]] = {
     ".ts": (read_ts, ("classes",)),
     ".npz": (read_npz, ("per_step", "classes", "minus_one")),
-    **dict.fromkeys(TABLES, (read_table, ("id", "time", "target", "inputs", "classes"))),
+    **dict.fromkeys(TABLES, (read_table, ("id", "time", "target", "inputs", "classes", "minus_one"))),
 }
 
 

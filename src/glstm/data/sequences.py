@@ -34,6 +34,7 @@ class Sequences:
     targets: tuple[str, ...] | None = None  # names of the K target values
     names: tuple[str, ...] | None = None  # of the sequences, such as ids
     time_unit: str | None = None  # what one unit of `times` is, such as "seconds"; None: nobody said
+    doubts: tuple[str, ...] = ()  # what may be meant otherwise, in sentences: a task made from these warns of it
 
     def __len__(self) -> int:
         return len(self.x)

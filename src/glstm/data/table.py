@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glstm.data.labels import doubts_about_minus_one, in_order, minus_one_is_a_class
 from glstm.data.parsing import LONGEST_LABEL, existing_file, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
 from glstm.data.table_file import load
@@ -26,6 +27,7 @@ def read_table(
     target: str | Sequence[str] | None = None,
     inputs: str | Sequence[str] | None = None,
     classes: Sequence[str] | bool | None = None,
+    minus_one: bool | None = None,
 ) -> Sequences:
     """The sequences of a table. Rows are counted from 1, without the header.
 
@@ -38,6 +40,7 @@ def read_table(
       Text, truth values and whole numbers are classes, other numbers are values. Several columns are always values.
     - inputs: the columns of the inputs, by default all others.
     - classes: the names of the classes in order; or False: whole numbers are values; or True: any target is a class.
+    - minus_one: whether -1 at a step is a class; by default it is one if a label is below it or `classes` has it.
     """
     path = existing_file(path)
     try:
@@ -52,7 +55,7 @@ def read_table(
             order = order[np.lexsort((times[order], group))]
             table.refuse_same_times(time or "", times[order], order, group, has_ids=id is not None)
         x = np.stack([table.numbers(name) for name in columns], axis=1)[order]
-        own = table.targets(targets, classes, order, starts, per_step=id is None, names=names)
+        own = table.targets(targets, classes, order, starts, per_step=id is None, names=names, minus_one=minus_one)
         return Sequences(
             np.split(x, starts),
             own.y,
@@ -62,6 +65,7 @@ def read_table(
             tuple(targets) if targets and own.classes is None else None,
             names,
             unit,
+            own.doubts,
         ).checked()
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from None
@@ -75,6 +79,7 @@ def chosen(names: str | Sequence[str] | None) -> list[str]:
 class Targets:
     y: NDArray[np.str_] | Floats | list[NDArray[np.str_]] | list[Floats] | None
     classes: tuple[str, ...] | None
+    doubts: tuple[str, ...] = ()
 
 
 class Table:
@@ -219,6 +224,7 @@ class Table:
         *,
         per_step: bool,
         names: tuple[str, ...] | None,
+        minus_one: bool | None,
     ) -> Targets:
         """Targets of the sequences, or of their steps if `per_step` or if they vary within a sequence."""
         if not names_of_targets:
@@ -238,6 +244,9 @@ class Table:
             same = (same | (np.isnan(y[1:]) & np.isnan(y[:-1]))).all(axis=1)
         same[starts - 1] = True
         if per_step or not same.all():
+            if found is not None and (whole := self.whole_numbers(names_of_targets[0])) is not None:
+                y, found, doubts = without_minus_one(y, found, whole[order], given_classes(classes), minus_one)
+                return Targets(np.split(y, starts), found, doubts)
             return Targets(np.split(y, starts), found)
         y = y[[0, *starts]]
         if found is not None and (y == "").any():
@@ -246,6 +255,11 @@ class Table:
                 f"the sequence {quoted((names or ('',))[which])} has no {quoted(names_of_targets[0])} at all"
             )
         return Targets(y, found)
+
+    def whole_numbers(self, name: str) -> NDArray[np.int64] | None:
+        """A column of whole numbers, 0 where one is missing; None if it holds others."""
+        column = self.column(name)
+        return column.fill_null(0).to_numpy() if column.dtype.is_integer() else None
 
     def is_class(self, name: str, classes: Sequence[str] | bool | None) -> bool:
         if classes is not None:
@@ -267,8 +281,7 @@ class Table:
         labels = text.fill_null("").to_numpy().astype(np.str_)
         classes = given_classes(given)
         if classes is None:
-            found = pl.DataFrame({"value": column, "name": text}).unique().drop_nulls().filter(pl.col("name") != "")
-            classes = tuple(found.sort("value", "name")["name"].unique(maintain_order=True).to_list())
+            classes = in_order([labels])
             if isinstance(column.dtype, pl.Enum):
                 classes = tuple(column.dtype.categories.to_list())
         if not classes:
@@ -279,6 +292,21 @@ class Table:
                 f"of the classes"
             )
         return labels, classes
+
+
+def without_minus_one(
+    labels: NDArray[np.str_],
+    classes: tuple[str, ...],
+    numbers: NDArray[np.int64],
+    given: tuple[str, ...] | None,
+    minus_one: bool | None,
+) -> tuple[NDArray[np.str_], tuple[str, ...], tuple[str, ...]]:
+    """Labels of steps, their classes, and doubts: -1 is missing, unless it is a class."""
+    if minus_one_is_a_class([numbers], given) if minus_one is None else minus_one:
+        return labels, classes, ()
+    labels = np.where(numbers == -1, "", labels)
+    classes = classes if given else in_order([labels])
+    return labels, classes, () if given else doubts_about_minus_one([numbers], classes)
 
 
 def given_classes(classes: Sequence[str] | bool | None) -> tuple[str, ...] | None:
