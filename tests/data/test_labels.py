@@ -109,3 +109,55 @@ def test_a_table_for_test_takes_minus_one_as_the_training_table(tmp_path):
     paths = [as_csv(tmp_path / f"{name}.csv", X[own], y[own]) for name, own in (("a", slice(30)), ("b", slice(30, 40)))]
     task = Task.from_file(paths[0], test=paths[1], id="id", target="y")
     assert known(task, "test")["-1"] == int((y[30:] == -1).sum())
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.arange(40)[:, None] % 3,
+        (np.arange(40) % 2 == 0)[:, None],
+        np.array(["up", "down"] * 20)[:, None],
+        STEPS[..., None] % 3,
+        STEPS[..., None] % 3 == 0,
+    ],
+)
+def test_labels_with_an_axis_for_values_are_labels(tmp_path, y):
+    np.savez(tmp_path / "a.npz", x=X, y=y)
+    made, read, plain = ArrayTask(X, y), Task.from_file(tmp_path / "a.npz"), ArrayTask(X, y[..., 0])
+    assert made.classes == read.classes == plain.classes is not None
+    assert made.artifacts() == read.artifacts() == plain.artifacts()
+
+
+@pytest.mark.parametrize(
+    ("y", "sentence"),
+    [
+        (
+            np.arange(120).reshape(40, 3),
+            "y has 3 whole numbers where one class belongs: if they are values to predict, ",
+        ),
+        (np.arange(480).reshape(40, 6, 2), "y has 2 whole numbers where one class belongs: if they are values to "),
+        (np.eye(3, dtype=int)[np.arange(40) % 3], "; if the 1 among them marks the class, give its place alone"),
+        (np.eye(3, dtype=bool)[np.arange(40) % 3], "; if the 1 among them marks the class, give its place alone"),
+        (np.array([["a", "b"]] * 40), "y has 2 texts where the name of one class belongs"),
+    ],
+)
+def test_several_whole_numbers_are_values_only_if_the_caller_says_so(tmp_path, y, sentence):
+    np.savez(tmp_path / "a.npz", x=X, y=y)
+    with pytest.raises(UserError, match=sentence):
+        ArrayTask(X, y)
+    with pytest.raises(UserError, match=sentence):
+        Task.from_file(tmp_path / "a.npz")
+    if y.dtype.kind != "U":
+        made, read = ArrayTask(X, y, values=True), Task.from_file(tmp_path / "a.npz", values=True)
+        assert (made.classes, made.outputs) == (read.classes, read.outputs) == (None, y.shape[-1])
+
+
+def test_several_whole_columns_of_a_table_are_values_only_if_the_caller_says_so(tmp_path):
+    y = np.arange(480).reshape(40, 6, 2)
+    path = as_csv(tmp_path / "a.csv", X, y)
+    columns = {"id": "id", "target": ("y", "z")}
+    with pytest.raises(UserError, match=r"the target has 2 whole numbers where one class belongs: .*, add --values"):
+        Task.from_file(path, **columns)
+    assert Task.from_file(path, values=True, **columns).outputs == 2
+    real = as_csv(tmp_path / "real.csv", X, y + 0.5)
+    assert Task.from_file(real, test=path, **columns).outputs == 2  # values in training: values for test, too

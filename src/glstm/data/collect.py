@@ -6,10 +6,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from glstm.data.labels import are_labels, doubts_about_minus_one, in_order, labels_of, minus_one_is_a_class
+from glstm.data.labels import (
+    are_labels,
+    doubts_about_minus_one,
+    in_order,
+    labels_of,
+    minus_one_is_a_class,
+    one_label_each,
+)
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
 
+VALUES = "say values=True"
 Found = tuple[Any, tuple[str, ...] | None, tuple[str, ...]]  # y as `Sequences` hold it, its classes, and doubts
 
 
@@ -163,10 +171,10 @@ def _targets(
             per_step = own.ndim == 3 or (own.ndim == 2 and own.shape[1] == (padded or max(lengths)) > 1)
     if per_step:
         return _of_steps(own, lengths, names, values, minus_one)
-    if own.ndim > 2 or (own.ndim == 2 and own.dtype.kind in "OSU"):
+    if own.ndim > 2:
         raise UserError(f"y must be (N,), (N, K), or have a target for each step, but has the shape {own.shape}")
-    if own.ndim == 1 and not values and are_labels(own):
-        (labels,) = labels_of([own], names)
+    if not values and are_labels(own):
+        (labels,) = labels_of([one_label_each(own, VALUES)], names)
         if "" in labels:
             raise UserError(f"sequence {int(np.argmax(labels == '')) + 1} has no label: leave it out")
         return labels, in_order([labels]), ()
@@ -181,7 +189,8 @@ def _of_steps(
     for number, (one, length) in enumerate(zip(rows, lengths, strict=True), 1):
         if len(one) != length:
             raise UserError(f"sequence {number} has {length} steps, and {len(one)} targets")
-    if not values and all(are_labels(one) and one.ndim == 1 for one in rows):
+    if not values and all(map(are_labels, rows)):
+        rows = [one_label_each(one, VALUES) for one in rows]
         is_class = minus_one_is_a_class(rows, names) if minus_one is None else minus_one
         labels = labels_of(rows, names, minus_one_is_missing=not is_class)
         classes = in_order(labels)

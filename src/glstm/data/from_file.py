@@ -70,10 +70,12 @@ def _absolute(part: Path | str | float | None) -> Any:
 
 def _alike(path: Path | str, columns: dict[str, Any], whole: Sequences) -> dict[str, Any]:
     """Options to read another file by: the inputs of the first, by name, whatever the order of its columns is, and what
-    -1 means in the first."""
+    -1 and whole numbers mean in the first."""
     found: dict[str, Any] = {} if whole.channels is None else {"inputs": whole.channels}
     if whole.classes is not None:
         found["minus_one"] = minus_one_is_a_class((), whole.classes)
+    elif whole.y is not None:  # all its values may be whole by chance
+        found["classes"] = False
     return columns | options_for(path, **found)
 
 

@@ -3,6 +3,8 @@
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,23 @@ def are_labels(y: np.ndarray) -> bool:
     if y.dtype.kind == "O":
         return not all(one is None or isinstance(one, float) for one in y.flatten().tolist())
     return y.dtype.kind in "USbiu"
+
+
+def one_label_each(y: np.ndarray, advice: str, what: str = "y") -> np.ndarray:
+    """Labels (N,) or (N, 1) as (N,). Several numbers are no label: they are values only if the caller says so, and
+    `advice` tells how."""
+    if y.ndim == 1 or y.shape[-1] == 1:
+        return y if y.ndim == 1 else y[:, 0]
+    if y.dtype.kind not in "biuO" or not all(one is None or _is_real(one) for one in y.flatten().tolist()):
+        raise DataError(f"{what} has {y.shape[-1]} texts where the name of one class belongs")
+    raise DataError(
+        f"{what} has {y.shape[-1]} whole numbers where one class belongs: if they are values to predict, {advice}"
+        + (
+            "; if the 1 among them marks the class, give its place alone, as y.argmax(-1) does"
+            if _is_one_hot(y)
+            else ""
+        )
+    )
 
 
 def minus_one_is_a_class(rows: Iterable[np.ndarray], names: Sequence[str] | None) -> bool:
@@ -75,6 +94,10 @@ def doubt_classes(y: Any, classes: Sequence[str] | None, advice: str) -> None:
         )
 
 
+def _is_one_hot(y: np.ndarray) -> bool:
+    return y.dtype.kind != "O" and bool(((y == 0) | (y == 1)).all() and (y.sum(-1) == 1).all())
+
+
 def _goes_below_minus_one(row: np.ndarray) -> bool:
     if row.dtype.kind == "O":
         return any(_is_whole(one) and one < -1 for one in row.tolist())
@@ -114,6 +137,10 @@ def _whole_label(value: int, names: Sequence[str] | None, minus_one: bool) -> st
     if not 0 <= value < len(names):
         raise DataError(f"y must count from 0 to {len(names) - 1}, as classes has {len(names)} names, not {value}")
     return names[value]
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real | Decimal | np.bool_)
 
 
 def _is_whole(value: Any) -> bool:

@@ -12,13 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.labels import are_labels, doubts_about_minus_one, in_order, labels_of, minus_one_is_a_class
+from glstm.data.labels import (
+    are_labels,
+    doubts_about_minus_one,
+    in_order,
+    labels_of,
+    minus_one_is_a_class,
+    one_label_each,
+)
 from glstm.data.parsing import existing_file, quoted, refuse_bombs
 from glstm.data.sequences import PARTS, Floats, Sequences
 from glstm.errors import DataError
 
 OF_A_PART = ("x", "y", "times", "lengths")
 OF_ALL = ("classes", "channels", "targets")
+VALUES = "add --values (values=True), or store them as floats"
 
 Array = NDArray[Any]
 
@@ -294,12 +302,7 @@ def raw_targets(y: Array, lengths: list[int], steps: int, per_step: bool | None)
         raise DataError(f"y has the shape {y.shape}; (N,), (N, K), (N, T) or (N, T, K) are possible")
     rows = [row[:length] for row, length in zip(y, lengths)] if per_step else [y]
     if are_classes(y):
-        if y.shape[-1] > 1:
-            raise DataError(
-                f"y has {y.shape[-1]} whole numbers or texts where one class belongs; if they are values, add --values "
-                "(classes=False), or store them as floats"
-            )
-        rows = [row[:, 0] for row in rows]
+        rows = [one_label_each(row, VALUES) for row in rows]
     return Raw(rows, per_step)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.labels import doubts_about_minus_one, in_order, minus_one_is_a_class
+from glstm.data.labels import doubts_about_minus_one, in_order, minus_one_is_a_class, one_label_each
 from glstm.data.parsing import LONGEST_LABEL, existing_file, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
 from glstm.data.table_file import load
@@ -37,7 +37,8 @@ def read_table(
       and numbers stay numbers, also those that look like 19580329. Without it the rows are taken in their order.
     - target: one column, or several of values. If it is the same in all rows of each id, it is the target of the
       sequence, otherwise each step has its own; one that is given in some rows only counts as different.
-      Text, truth values and whole numbers are classes, other numbers are values. Several columns are always values.
+      Text, truth values and whole numbers are classes, other numbers are values. Several columns are values,
+      which whole numbers are only with `classes=False`.
     - inputs: the columns of the inputs, by default all others.
     - classes: the names of the classes in order; or False: whole numbers are values; or True: any target is a class.
     - minus_one: whether -1 at a step is a class; by default it is one if a label is below it or `classes` has it.
@@ -239,6 +240,8 @@ class Table:
                 raise DataError("several target columns are values, but classes are asked for")
             y = np.stack([self.numbers(name, "targets that are values") for name in names_of_targets], axis=1)
             y = y[order]
+            if classes is None and all(self.whole_numbers(name) is not None for name in names_of_targets):
+                one_label_each(np.nan_to_num(y).astype(np.int64), "add --values (values=True)", "the target")
         same = y[1:] == y[:-1]
         if y.ndim == 2:
             same = (same | (np.isnan(y[1:]) & np.isnan(y[:-1]))).all(axis=1)
