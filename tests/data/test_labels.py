@@ -1,5 +1,7 @@
 """The rules for labels are the same for arrays, .npz and tables, and for all parts of the data."""
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
@@ -161,3 +163,38 @@ def test_several_whole_columns_of_a_table_are_values_only_if_the_caller_says_so(
     assert Task.from_file(path, values=True, **columns).outputs == 2
     real = as_csv(tmp_path / "real.csv", X, y + 0.5)
     assert Task.from_file(real, test=path, **columns).outputs == 2  # values in training: values for test, too
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        [1, 2, None, 2.5],
+        [np.float32(0.5), None, 2, np.float32(1)],
+        [Decimal("0.5"), 1, None, Decimal(2)],
+        [1, 2, float("nan"), 3.0],
+    ],
+)
+def test_objects_with_a_fraction_among_them_are_values(some):
+    y = np.array([[*some, 1, 2]] * 40, dtype=object)
+    task = ArrayTask(X, y)
+    assert (task.classes, task.outputs, task.per_step) == (None, 1, True)
+    task = ArrayTask(X, np.array([some[0], some[3]] * 20, dtype=object))
+    assert (task.classes, task.outputs, task.per_step) == (None, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("some", "classes"),
+    [
+        ([0, 2, None, float("nan")], ("0", "1", "2")),
+        (["up", None, "down", ""], ("0", "1", "down", "up")),
+        ([True, None, 2.5, False], ("0", "1", "2.5", "false", "true")),
+    ],
+)
+def test_objects_that_are_whole_or_hold_text_are_labels(some, classes):
+    assert ArrayTask(X, np.array([[*some, 0, 1]] * 40, dtype=object)).classes == classes
+
+
+def test_a_sequence_without_any_label_does_not_make_values_of_all():
+    y = [["up", None] * 3, ["down", "up"] * 3] * 19 + [[None] * 6, [None] * 6]
+    with pytest.raises(UserError, match="sequence 39 has no target: leave it out"):
+        ArrayTask(list(X), y)

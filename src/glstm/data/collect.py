@@ -189,7 +189,7 @@ def _of_steps(
     for number, (one, length) in enumerate(zip(rows, lengths, strict=True), 1):
         if len(one) != length:
             raise UserError(f"sequence {number} has {length} steps, and {len(one)} targets")
-    if not values and all(map(are_labels, rows)):
+    if not values and are_labels(*rows):
         rows = [one_label_each(one, VALUES) for one in rows]
         is_class = minus_one_is_a_class(rows, names) if minus_one is None else minus_one
         labels = labels_of(rows, names, minus_one_is_missing=not is_class)

@@ -18,11 +18,14 @@ MANY = 50  # classes; fewer whole numbers are never doubted
 Labels = NDArray[np.str_]
 
 
-def are_labels(y: np.ndarray) -> bool:
-    """Text, bools and whole numbers are classes. An object array is, unless it holds numbers with a fraction."""
-    if y.dtype.kind == "O":
-        return not all(one is None or isinstance(one, float) for one in y.flatten().tolist())
-    return y.dtype.kind in "USbiu"
+def are_labels(*rows: np.ndarray) -> bool:
+    """Text, bools and whole numbers are classes, all together. Objects are values if they are numbers that are not all
+    whole; None and NaN among them are missing, and say nothing."""
+    if all(row.dtype.kind != "O" for row in rows):
+        return all(row.dtype.kind in "USbiu" for row in rows)
+    known = [one for row in rows for one in row.flatten().tolist() if not _is_missing(one)]
+    are_numbers = all(_is_real(one) and not isinstance(one, bool | np.bool_) for one in known)
+    return not are_numbers or (bool(known) and all(map(_is_whole, known)))
 
 
 def one_label_each(y: np.ndarray, advice: str, what: str = "y") -> np.ndarray:
@@ -122,7 +125,7 @@ def _labels(row: np.ndarray, names: Sequence[str] | None, minus_one: bool) -> La
 def _label(value: Any, names: Sequence[str] | None, minus_one: bool) -> str:
     if _is_whole(value):
         return _whole_label(int(value), names, minus_one)
-    if value is None or (isinstance(value, float) and value != value):
+    if _is_missing(value):
         return ""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
@@ -137,6 +140,10 @@ def _whole_label(value: int, names: Sequence[str] | None, minus_one: bool) -> st
     if not 0 <= value < len(names):
         raise DataError(f"y must count from 0 to {len(names) - 1}, as classes has {len(names)} names, not {value}")
     return names[value]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (_is_real(value) and value != value)
 
 
 def _is_real(value: Any) -> bool:
