@@ -247,6 +247,15 @@ def test_batches_depend_on_seed_and_epoch_alone():
     assert len(orders) == 4
 
 
+def test_the_order_does_not_depend_on_the_name(tmp_path):
+    np.savez(tmp_path / "a.npz", x=padded(), y=np.arange(20) % 2)
+    tasks = [Task.from_file(tmp_path / "a.npz", name=name) for name in (None, "power", "arrays")]
+    assert [task.name for task in tasks] == ["a", "power", "arrays"]
+    assert [task.source.get("name") for task in tasks] == [None, "power", "arrays"]
+    orders = {tuple(task.stage(3, 1)[0].tolist()) for task in [*tasks, ArrayTask(padded(), np.arange(20) % 2)]}
+    assert len(orders) == 1
+
+
 def test_other_data_has_another_fingerprint():
     prints = {str(ArrayTask(LISTS[:n], LABELS[:n]).artifacts()) for n in (18, 19)}
     assert len(prints) == 2

@@ -218,8 +218,9 @@ class ArrayTask(Task):
         self.target_scale = torch.tensor(scale, dtype=torch.float32, device=self.device)
 
     def stage(self, seed: int, epoch: int) -> Stage:
-        """The epoch's order; drawn on the CPU to be the same on every device."""
-        draws = generator(torch.device("cpu"), self.name, "order", seed, epoch)
+        """The epoch's order; drawn on the CPU to be the same on every device. The same data under another name have the
+        same order, so that they make the same network, and a run resumes with it."""
+        draws = generator(torch.device("cpu"), "arrays", "order", seed, epoch)
         return (torch.randperm(self.train_size, generator=draws).to(self.device),)
 
     def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:

@@ -49,16 +49,15 @@ def file_task(
             others[part] = parts[part]
         else:
             others[part] = 0.2 if asked is None else asked
-    name = Path(path).stem.removesuffix("_TRAIN") if name is None else name
     task = ArrayTask(
         whole, **others, columns={column: columns[column] for column in ("id", "time", "classes") if column in columns},
         missing=missing, standardize=standardize, window=window, from_start=from_start, seed=seed,
-        name=name, device=device,
+        name=Path(path).stem.removesuffix("_TRAIN") if name is None else name, device=device,
     )  # fmt: skip
     given: dict[str, Any] = {
         "path": _absolute(path), "test": _absolute(test), "validation": _absolute(validation), "id": id, "time": time,
         "target": target, "inputs": inputs, "values": values or None, "missing": missing, "standardize": standardize,
-        "window": window, "from_start": from_start, "seed": seed,
+        "window": window, "from_start": from_start, "seed": seed, "name": name,
     }  # fmt: skip
     task.source = {option: value for option, value in given.items() if value is not None}
     return task
