@@ -175,7 +175,7 @@ def _targets(
         raise UserError(f"y must be (N,), (N, K), or have a target for each step, but has the shape {own.shape}")
     if not values and are_labels(own):
         (labels,) = labels_of([one_label_each(own, VALUES)], names)
-        if "" in labels:
+        if "" in labels and "" not in (names or ()):
             raise UserError(f"sequence {int(np.argmax(labels == '')) + 1} has no label: leave it out")
         return labels, in_order([labels]), ()
     numbers = _numbers(own, "y")

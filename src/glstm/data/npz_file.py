@@ -175,8 +175,10 @@ def names(arrays: dict[str, Array], which: str) -> tuple[str, ...] | None:
     if values.ndim != 1 or values.dtype.kind not in "Uiu":
         raise DataError(f"{which} must be a list of names, not {described(values)}")
     result = tuple(map(str, values.tolist()))
-    if len(set(result)) < len(result) or "" in result:
-        raise DataError(f"{which} must hold different names, none of them empty")
+    if len(set(result)) < len(result):
+        raise DataError(f"{which} must hold different names")
+    if "" in result and which != "classes":
+        raise DataError(f"{which} must hold names, none of them empty")
     return result
 
 
@@ -310,7 +312,7 @@ def targets(own: Raw, given: Sequence[str] | None, minus_one: bool) -> Any:
     """As `Sequences` hold them."""
     if are_classes(own.rows[0]):
         rows = labels_of(own.rows, given, minus_one_is_missing=own.per_step and not minus_one)
-        if not own.per_step and (rows[0] == "").any():
+        if not own.per_step and "" not in (given or ()) and (rows[0] == "").any():
             raise DataError(f"the label of sequence {np.flatnonzero(rows[0] == '')[0] + 1} is empty")
     else:
         rows = [floats(row) for row in own.rows]

@@ -139,6 +139,8 @@ class Sequences:
         used = set(np.unique(np.concatenate(y) if isinstance(y, list) else y).tolist())
         if isinstance(y, list):
             used.discard("")
+            if "" in known:
+                raise DataError("an empty text cannot be the name of a class: at a step it is a missing label")
         if unknown := sorted(used - known):
             raise DataError(f"the label {unknown[0]!r} is not one of the classes")
 
