@@ -241,3 +241,12 @@ def test_onnx_has_the_times_of_the_task_inside(tmp_path):
         (found,) = session.run(None, {"x": given.numpy()})
         assert np.abs(found - expected).max() < 1e-5
     run("deploy", "r", "--seconds", 0.02, cwd=tmp_path)
+
+
+def test_a_doubt_about_the_data_is_said_in_training_only(tmp_path):
+    x = np.random.default_rng(0).normal(size=(20, 6, 1))
+    np.savez(tmp_path / "a.npz", x=x, y=np.arange(120).reshape(20, 6) % 3 - 1)
+    for words, doubted in ((["train", "a.npz", *SHORT, "--out", "r"], True), (["evaluate", "r"], False)):
+        done = glstm_command(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("-1 at a step was taken as a missing target") == doubted

@@ -341,11 +341,37 @@ def test_many_whole_numbers_are_doubted_as_classes(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((119, 3, 1)), y=ages[:119])
     with pytest.warns(UserWarning, match="if they are values to predict, add --values"):
         Task.from_file(tmp_path / "a.npz", validation=0, test=0)
-    with pytest.raises(UserError, match=r"each of 20 classes keeps one .* if the classes are values to predict, add"):
+    with (
+        pytest.warns(UserWarning, match="20 different whole numbers"),
+        pytest.raises(UserError, match=r"each of 20 classes keeps one .* if the classes are values to predict, add"),
+    ):
         ArrayTask(padded(), np.arange(20))
 
 
-@pytest.mark.parametrize("y", [np.arange(300) % 60, np.arange(50), np.array([f"c{n}" for n in range(60)])])
+@pytest.mark.parametrize("patients", [60, 30])
+def test_ages_of_a_few_patients_are_doubted_where_nobody_named_classes(tmp_path, patients):
+    x, ages = np.zeros((patients, 3, 1)), np.random.default_rng(0).integers(20, 90, patients)
+    names = np.unique(ages).astype(str)
+    np.savez(tmp_path / "plain.npz", x=x, y=ages)
+    np.savez(tmp_path / "named.npz", x=x, y=ages, classes=names)
+    rows = [f"{number},0,{age}" for number, age in enumerate(ages) for _ in range(3)]
+    (tmp_path / "plain.csv").write_text("\n".join(["id,a,age", *rows]))
+    none = {"validation": 0, "test": 0}
+    for make in (
+        lambda: ArrayTask(x, ages, **none),
+        lambda: Task.from_file(tmp_path / "plain.npz", **none),
+        lambda: Task.from_file(tmp_path / "plain.csv", id="id", target="age", **none),
+    ):
+        with pytest.warns(UserWarning, match=f"{len(names)} different whole numbers were taken as classes"):
+            make()
+    assert ArrayTask(x, ages, classes=names, **none).has_classes  # a warning would be an error
+    assert Task.from_file(tmp_path / "named.npz", **none).has_classes
+    assert Task.from_file(tmp_path / "plain.npz", doubts=False, **none).has_classes
+
+
+@pytest.mark.parametrize(
+    "y", [np.arange(300) % 60, np.arange(9), np.arange(20) * 7 % 70, np.array([f"c{n}" for n in range(60)])]
+)
 def test_classes_are_not_doubted_without_a_reason(y):
     assert numbers_as_classes(y).has_classes  # a warning would be an error
 

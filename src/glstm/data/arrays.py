@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from glstm.data.collect import as_sequences
-from glstm.data.labels import doubt_classes
 from glstm.data.padding import padded, padded_times
 from glstm.data.sequences import PARTS, Sequences, any_known
 from glstm.data.split import cut_windows, is_share, split
@@ -76,8 +75,6 @@ class ArrayTask(Task):
         given = as_sequences(x, y, times, lengths, **options)
         if given.y is None:
             raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
-        if not isinstance(x, Sequences) and classes is None:
-            doubt_classes(given.y, given.classes, "say values=True")
         for doubt in given.doubts:
             warnings.warn(doubt, stacklevel=2)
         self._refuse_missing(given, "")  # now: parts and windows count their sequences anew

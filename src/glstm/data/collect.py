@@ -8,6 +8,7 @@ import torch
 
 from glstm.data.labels import (
     are_labels,
+    doubts_about_classes,
     doubts_about_minus_one,
     in_order,
     labels_of,
@@ -177,7 +178,8 @@ def _targets(
         (labels,) = labels_of([one_label_each(own, VALUES)], names)
         if "" in labels and "" not in (names or ()):
             raise UserError(f"sequence {int(np.argmax(labels == '')) + 1} has no label: leave it out")
-        return labels, in_order([labels]), ()
+        classes = in_order([labels])
+        return labels, classes, () if names else doubts_about_classes([labels], classes, VALUES)
     numbers = _numbers(own, "y")
     return (numbers if numbers.ndim == 2 else numbers[:, None]), None, ()
 
@@ -194,7 +196,10 @@ def _of_steps(
         is_class = minus_one_is_a_class(rows, names) if minus_one is None else minus_one
         labels = labels_of(rows, names, minus_one_is_missing=not is_class)
         classes = in_order(labels)
-        return labels, classes, () if is_class or names else doubts_about_minus_one(rows, classes)
+        if names is not None:
+            return labels, classes, ()
+        doubts = () if is_class else doubts_about_minus_one(rows, classes)
+        return labels, classes, doubts + doubts_about_classes(labels, classes, VALUES)
     numbers = [_numbers(one, f"targets of sequence {number}") for number, one in enumerate(rows, 1)]
     return [one if one.ndim == 2 else one[:, None] for one in numbers], None, ()
 

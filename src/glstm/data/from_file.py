@@ -1,12 +1,13 @@
 """A task from anybody's files: one that holds everything, or one for each part."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from glstm.data.arrays import ArrayTask
-from glstm.data.labels import doubt_classes, minus_one_is_a_class
+from glstm.data.labels import minus_one_is_a_class
 from glstm.data.reading import options_for, read
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
@@ -28,19 +29,22 @@ def file_task(
     from_start: bool | None = None,
     seed: int = 0,
     name: str | None = None,
+    doubts: bool = True,
     device: torch.device | str = "cpu",
 ) -> ArrayTask:
     """`test` and `validation` are files, or shares of the sequences in `path`, 0.2 each if the file has no such part.
 
     `id`, `time`, `target` and `inputs` are names of columns, for tables. `values`: the targets are numbers to predict,
-    not classes, though they are whole. The other options are `ArrayTask`'s.
+    not classes, though they are whole. `doubts`: warn of what may be meant otherwise. The other options are those of
+    `ArrayTask`.
     """
     columns: dict[str, Any] = {"id": id, "time": time, "target": target, "inputs": inputs}
     columns["classes"] = False if values else None
     columns = {column: value for column, value in columns.items() if value is not None}
     parts = read(path, **columns)
     whole = parts.get("train") or parts["all"]
-    doubt_classes(whole.y, whole.classes, "add --values (values=True)")
+    if not doubts:
+        whole = replace(whole, doubts=())
     others: dict[str, Any] = {}
     for part, asked in (("validation", validation), ("test", test)):
         if isinstance(asked, str | Path):

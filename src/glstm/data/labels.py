@@ -1,7 +1,6 @@
 """Which targets are classes, and what each class is called: the same rules for arrays and for files."""
 
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from glstm.errors import DataError
 
 WHOLE = re.compile("-?[0-9]{1,18}")
-MANY = 50  # classes; fewer whole numbers are never doubted
+SOME, MANY = 10, 50  # classes; fewer whole numbers than SOME are never doubted
 
 Labels = NDArray[np.str_]
 
@@ -83,18 +82,17 @@ def in_order(labels: Iterable[Labels]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def doubt_classes(y: Any, classes: Sequence[str] | None, advice: str) -> None:
-    """Warns once if the classes look like values: more than MANY different whole numbers that are more than half of all
-    targets, or that leave numbers out, which nobody does who numbers classes."""
-    if y is None or classes is None or len(classes) <= MANY or not all(map(WHOLE.fullmatch, classes)):
-        return
+def doubts_about_classes(labels: Sequence[Labels], classes: Sequence[str] | None, advice: str) -> tuple[str, ...]:
+    """What to say if classes that nobody named look like values: whole numbers that are more than half of all targets,
+    or many that leave numbers out, which nobody does who numbers classes."""
+    if classes is None or len(classes) < SOME or not all(map(WHOLE.fullmatch, classes)):
+        return ()
     numbers = [int(name) for name in classes]
-    known = sum(int((row != "").sum()) for row in (y if isinstance(y, list) else [y]))
-    if 2 * len(numbers) > known or max(numbers) - min(numbers) >= len(numbers):
-        warnings.warn(
-            f"{len(numbers):,} different whole numbers were taken as classes: if they are values to predict, {advice}",
-            stacklevel=3,
-        )
+    known = sum(int((row != "").sum()) for row in labels)
+    leave_out = max(numbers) - min(numbers) >= len(numbers)
+    if 2 * len(numbers) <= known and not (leave_out and len(numbers) > MANY):
+        return ()
+    return (f"{len(numbers):,} different whole numbers were taken as classes: if they are values to predict, {advice}",)
 
 
 def _is_one_hot(y: np.ndarray) -> bool:

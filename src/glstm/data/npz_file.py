@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glstm.data.labels import (
     are_labels,
+    doubts_about_classes,
     doubts_about_minus_one,
     in_order,
     labels_of,
@@ -76,12 +77,14 @@ def read_npz(
         for name, own in found.items():
             with naming(name):
                 made[name] = replace(made[name], y=targets(own, shared["classes"], minus_one))
-        names_of_classes = shared["classes"] or all_classes(made.values())
+        labels = all_labels(made.values())
+        names_of_classes = shared["classes"] or (in_order(labels) if labels else None)
         value_names = None if names_of_classes is not None else shared["targets"]
         doubts: tuple[str, ...] = ()
-        if not minus_one and shared["classes"] is None:
-            steps = [row for own in found.values() if own.per_step for row in own.rows]
+        if shared["classes"] is None:
+            steps = [row for own in found.values() if own.per_step and not minus_one for row in own.rows]
             doubts = doubts_about_minus_one(steps, names_of_classes)
+            doubts += doubts_about_classes(labels, names_of_classes, "add --values (values=True)")
         for name, own in made.items():
             with naming(name):
                 made[name] = replace(own, classes=names_of_classes, targets=value_names, doubts=doubts).checked()
@@ -214,13 +217,13 @@ def check_kinds(raw: dict[str, dict[str, Array]], given: tuple[str, ...] | None)
         raise DataError("y names classes in different ways in different parts")
 
 
-def all_classes(made: Iterable[Sequences]) -> tuple[str, ...] | None:
-    """The same classes for all parts: all that come up."""
-    labels: list[Any] = []
+def all_labels(made: Iterable[Sequences]) -> list[Array]:
+    """Those of all parts, which have the same classes; none if the targets are values."""
+    rows: list[Any] = []
     for own in made:
         if own.y is not None:
-            labels += own.y if isinstance(own.y, list) else [own.y]
-    return in_order(labels) if labels and labels[0].dtype.kind == "U" else None
+            rows += own.y if isinstance(own.y, list) else [own.y]
+    return [row for row in rows if row.dtype.kind == "U"]
 
 
 def part(

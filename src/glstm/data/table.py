@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.labels import doubts_about_minus_one, in_order, minus_one_is_a_class, one_label_each
+from glstm.data.labels import (
+    doubts_about_classes,
+    doubts_about_minus_one,
+    in_order,
+    minus_one_is_a_class,
+    one_label_each,
+)
 from glstm.data.parsing import LONGEST_LABEL, existing_file, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
 from glstm.data.table_file import load
@@ -17,6 +23,8 @@ from glstm.errors import DataError, UserError
 
 if TYPE_CHECKING:
     import polars as pl
+
+VALUES = "add --values (values=True)"
 
 
 def read_table(
@@ -241,23 +249,25 @@ class Table:
             y = np.stack([self.numbers(name, "targets that are values") for name in names_of_targets], axis=1)
             y = y[order]
             if classes is None and all(self.whole_numbers(name) is not None for name in names_of_targets):
-                one_label_each(np.nan_to_num(y).astype(np.int64), "add --values (values=True)", "the target")
+                one_label_each(np.nan_to_num(y).astype(np.int64), VALUES, "the target")
         same = y[1:] == y[:-1]
         if y.ndim == 2:
             same = (same | (np.isnan(y[1:]) & np.isnan(y[:-1]))).all(axis=1)
         same[starts - 1] = True
         if per_step or not same.all():
+            doubts: tuple[str, ...] = ()
             if found is not None and (whole := self.whole_numbers(names_of_targets[0])) is not None:
                 y, found, doubts = without_minus_one(y, found, whole[order], given_classes(classes), minus_one)
-                return Targets(np.split(y, starts), found, doubts)
-            return Targets(np.split(y, starts), found)
+            if classes is None:
+                doubts += doubts_about_classes([y], found, VALUES)
+            return Targets(np.split(y, starts), found, doubts)
         y = y[[0, *starts]]
         if found is not None and (y == "").any():
             which = np.flatnonzero(y == "")[0]
             raise DataError(
                 f"the sequence {quoted((names or ('',))[which])} has no {quoted(names_of_targets[0])} at all"
             )
-        return Targets(y, found)
+        return Targets(y, found, doubts_about_classes([y], found, VALUES) if classes is None else ())
 
     def whole_numbers(self, name: str) -> NDArray[np.int64] | None:
         """A column of whole numbers, 0 where one is missing; None if it holds others."""
