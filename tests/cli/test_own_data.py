@@ -207,7 +207,12 @@ def test_a_dictionary_with_an_unknown_key_is_refused_in_a_sentence(tmp_path, mon
         (["b.ts", "--id", "x"], "id does not apply to a .ts file"),
         (["b.ts", "--preset", "smnist"], "presets are for the paper's tasks"),
         (["adding", "--test", "b.ts"], "--test is for files of your own"),
-        (["b.ts", "--test", "1.5"], "test must be a share"),
+        (["rec.cvs", "--id", "i"], "rec.cvs is not one: known endings are .ts, .npz, .csv"),
+        (
+            ["a.ts", "--test", "20"],
+            "--test is a share of the sequences from 0 to 1, such as 0.2, or another file, not 20",
+        ),
+        (["b.ts", "--test", "1.5"], "--test is a share of the sequences"),
         (["b.ts", "--reads", "every"], "has a target for each sequence"),
         (["b.xyz"], "there is no task 'b.xyz'"),
         (["b.ts", "--validation", "0", "--patience", "50"], "patience waits for a better validation error, and b has"),

@@ -200,15 +200,17 @@ class Table:
         import polars as pl
 
         different = series.drop_nulls().unique(maintain_order=True)
+        others = different.filter(different.cast(pl.Float64, strict=False).is_null())
         values = []
         for text in different:
             try:
                 values.append(seconds_since_1970(text))
             except ValueError:
-                row = self.rows[(series == text).arg_max() or 0]
+                wrong = others[0] if 2 * len(others) < len(different) else text  # among numbers, what is no number
+                row = self.rows[(series == wrong).arg_max() or 0]
                 raise DataError(
-                    f"the column {quoted(name)} holds {quoted(text)} in row {row}: times are numbers, or dates such as "
-                    f"2007-01-31 or 2007-01-31 12:30:00"
+                    f"the column {quoted(name)} holds {quoted(wrong)} in row {row}: times are numbers, or dates such "
+                    f"as 2007-01-31 or 2007-01-31 12:30:00, all of one kind"
                 ) from None
         return series.replace_strict(different, pl.Series(values), default=None, return_dtype=pl.Float64)
 
