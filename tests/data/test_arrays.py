@@ -35,7 +35,10 @@ def test_five_lines_are_a_task():
     assert task.classes == ("cat", "cow", "dog")
     assert (task.train_size, task.validation_size, task.test_size) == (12, 4, 4)
     assert (task.steps, task.inputs, task.outputs, task.equally_long) == (max(LENGTHS), 3, 3, False)
-    assert "12 training, 4 validation and 4 test sequences of 2 to 8 steps, 3 inputs, 3 classes" in task.summary()
+    assert (
+        "12 training, 4 validation and 4 test sequences of 2 to 8 steps, 3 inputs, 3 classes (cat, cow, dog)"
+        in task.summary()
+    )
 
 
 def test_padded_arrays_with_lengths_and_lists_are_the_same_task():

@@ -18,6 +18,7 @@ from glstm.data.task import Batch, Stage, Task, generator
 from glstm.errors import UserError
 from glstm.scaling import MISSING, Rescale, Standardize
 
+MOST_SHOWN = 8  # names of inputs or classes
 NOT_KNOWN = -1  # the number of a label that is missing
 FEW_DIGITS = 1e-5  # a channel that varies by less than this share of its mean loses its digits in float32
 
@@ -328,9 +329,18 @@ class ArrayTask(Task):
         shortest = min(len(one) for part in self.sequences.values() for one in part.x)
         steps = f"{self.steps:,}" if shortest == self.steps else f"{shortest:,} to {self.steps:,}"
         what = f"{self.outputs} classes" if self.has_classes else f"{self.outputs} value{'s' * (self.outputs > 1)}"
+        what += _in_brackets(self.classes if self.has_classes else self.targets)
         target = f"{what} {'at each step' if self.per_step else 'for each'}"
-        inputs = f"{self.inputs} input{'s' * (self.inputs > 1)}"
+        inputs = f"{self.inputs} input{'s' * (self.inputs > 1)}{_in_brackets(self.channels)}"
         return f"{self.name}: {sizes} sequences of {steps} steps, {inputs}, {target}"
+
+
+def _in_brackets(names: Sequence[str] | None) -> str:
+    """Some of the names, so that one sees what was taken as what."""
+    if not names:
+        return ""
+    some = [name if len(name) <= 20 else f"{name[:20]}..." for name in names[:MOST_SHOWN]]
+    return f" ({', '.join(some)}{', ...' * (len(names) > MOST_SHOWN)})"
 
 
 def _moments(rows: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndarray]:

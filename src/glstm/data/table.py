@@ -24,6 +24,8 @@ from glstm.errors import DataError, UserError
 if TYPE_CHECKING:
     import polars as pl
 
+# Targets that vary in so few of so many ids are more likely wrong than targets of steps.
+FEW_IDS, ENOUGH_IDS = 0.05, 10
 VALUES = "add --values (values=True)"
 
 
@@ -257,7 +259,7 @@ class Table:
             same = (same | (np.isnan(y[1:]) & np.isnan(y[:-1]))).all(axis=1)
         same[starts - 1] = True
         if per_step or not same.all():
-            doubts: tuple[str, ...] = ()
+            doubts = () if per_step else self.doubts_about_steps(names_of_targets, y, same, order, starts, names or ())
             if found is not None and (whole := self.whole_numbers(names_of_targets[0])) is not None:
                 y, found, doubts = without_minus_one(y, found, whole[order], given_classes(classes), minus_one)
             if classes is None:
@@ -270,6 +272,28 @@ class Table:
                 f"the sequence {quoted((names or ('',))[which])} has no {quoted(names_of_targets[0])} at all"
             )
         return Targets(y, found, doubts_about_classes([y], found, VALUES) if classes is None else ())
+
+    def doubts_about_steps(
+        self,
+        targets: list[str],
+        y: np.ndarray,
+        same: NDArray[np.bool_],
+        order: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        names: tuple[str, ...],
+    ) -> tuple[str, ...]:
+        """What to say if the targets vary in very few ids: one wrong row makes targets of steps from those of all."""
+        varying = np.unique(np.searchsorted(starts, np.flatnonzero(~same) + 1, side="right"))
+        if len(names) < ENOUGH_IDS or len(varying) > max(1, FEW_IDS * len(names)):
+            return ()
+        first, last = [0, *starts, len(order)][varying[0] : varying[0] + 2]
+        _, kinds, counts = np.unique(y[first:last], axis=0, return_inverse=True, return_counts=True)
+        odd = first + int(np.argmax(kinds.ravel() != np.argmax(counts)))
+        return (
+            f"the target {', '.join(map(quoted, targets))} is the same in all rows of an id, but not in {len(varying)} "
+            f"of {len(names):,} ids, so each step has a target of its own: if each id should have one, look at row "
+            f"{self.rows[order[odd]]}, of {quoted(names[varying[0]])}",
+        )
 
     def whole_numbers(self, name: str) -> NDArray[np.int64] | None:
         """A column of whole numbers, 0 where one is missing; None if it holds others."""
