@@ -308,7 +308,7 @@ def raw_targets(y: Array, lengths: list[int], steps: int, per_step: bool | None)
     rows = [row[:length] for row, length in zip(y, lengths)] if per_step else [y]
     if are_classes(y):
         rows = [one_label_each(row, VALUES) for row in rows]
-    return Raw(rows, per_step)
+    return Raw(rows, bool(per_step))
 
 
 def targets(own: Raw, given: Sequence[str] | None, minus_one: bool) -> Any:
