@@ -53,6 +53,10 @@ WRONG = {
     "labels of one": ({"y": np.array(["a"])}, "targets are given for 1 sequence where there are 2"),
     "unknown label": ({"y": np.array(["a", "z"])}, "the label 'z' is not one of the classes"),
     "empty label": ({"y": np.array(["a", ""])}, "the label '' is not one of the classes"),
+    "empty class of steps": (
+        {"y": [np.array(["a"] * 3), np.array(["", "a"])], "classes": ("a", "")},
+        "an empty text cannot be the name of a class: at a step it is a missing label",
+    ),
     "no classes": ({"classes": None}, "classes must name each class of the labels once"),
     "a class twice": ({"classes": ("a", "b", "a")}, "classes must name each class of the labels once"),
     "short labels": ({"y": [np.array(["a"]), np.array(["b", "b"])]}, "has 3 steps and 1 target"),

@@ -34,6 +34,7 @@ class Sequences:
     targets: tuple[str, ...] | None = None  # names of the K target values
     names: tuple[str, ...] | None = None  # of the sequences, such as ids
     time_unit: str | None = None  # what one unit of `times` is, such as "seconds"; None: nobody said
+    doubts: tuple[str, ...] = ()  # what may be meant otherwise, in sentences: a task made from these warns of it
 
     def __len__(self) -> int:
         return len(self.x)
@@ -138,6 +139,8 @@ class Sequences:
         used = set(np.unique(np.concatenate(y) if isinstance(y, list) else y).tolist())
         if isinstance(y, list):
             used.discard("")
+            if "" in known:
+                raise DataError("an empty text cannot be the name of a class: at a step it is a missing label")
         if unknown := sorted(used - known):
             raise DataError(f"the label {unknown[0]!r} is not one of the classes")
 
