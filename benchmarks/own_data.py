@@ -149,7 +149,7 @@ def in_use(model: torch.nn.Module, task: Task) -> dict[str, float]:
     gated = bool(model.layer.gate.names)
     # Not by the error: of ten validation sequences, none may change its class while the network gets worse.
     threshold = largest_threshold(loss_at, ALLOWED * loss_at(0.0)) if gated else 0.0
-    runtime = deploy(model, task.steps, threshold)
+    runtime = deploy(model, task.schedule(), threshold)
     with threshold_at(model.layer, threshold):
         cost = mean_cost(model.layer, task)
     return {

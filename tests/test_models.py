@@ -1,5 +1,6 @@
 """The paper's networks: a layer and a head."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,55 @@ def test_the_head_reads_both_directions():
     x = torch.randn(5, 6, 2)
     output, _ = layer(x)
     assert torch.equal(model(x), model.head(torch.cat((output[-1, :, :4], output[0, :, 4:]), -1)))
+
+
+@pytest.mark.parametrize("reads", ["last", "every", "mean", "max"])
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True}], ids=str)
+def test_lists_are_taken(reads, options):
+    layer = GLSTM(2, 4, mu=(1, 5), sigma=2.0, **options)
+    model = SequenceModel(layer, linear_head(8 if layer.bidirectional else 4, 3), reads=reads)
+    x = torch.randn(5, 5, 2)
+    times, lengths = [0.5, 1.0, 2.0, 3.0, 7.0], [5, 3, 1, 5, 2]
+    found = model(x.tolist(), times, lengths)
+    assert torch.equal(found, model(x, torch.tensor(times, dtype=torch.float64), torch.tensor(lengths)))
+    for other in (tuple(lengths), np.array(lengths, np.uint16), np.array(lengths)[::-1].copy()[::-1]):
+        assert torch.equal(found, model(x, times, other))
+
+
+@pytest.mark.parametrize("reads", ["last", "every", "mean", "max"])
+@pytest.mark.parametrize(
+    ("lengths", "says"),
+    [
+        ([5, 0, 2], "and one is 0"),
+        ([5, 6, 2], "and one is 6"),
+        ([5, -1, 2], "and one is -1"),
+        ([5.0, 1.0, 2.0], r"not torch.float64 of shape \(3,\)"),
+        ([5, 2], r"not torch.int64 of shape \(2,\)"),
+        (5, "not 5"),
+        ([True, True, True], "not torch.bool"),
+        (torch.tensor([5, 0, 2], dtype=torch.int32), "and one is 0"),
+    ],
+)
+def test_wrong_lengths_are_one_sentence(reads, lengths, says):
+    model = SequenceModel(GLSTM(2, 4), linear_head(4, 3), reads=reads)
+    right = "lengths must be a whole number from 1 to 5 for each of the 3 sequences, "
+    with pytest.raises(ValueError, match=right + says):
+        model(torch.randn(5, 3, 2), lengths=lengths)
+
+
+@pytest.mark.parametrize("times", [None, np.arange(1, 101), np.arange(1, 101)[:, None].repeat(3, 1)])
+@pytest.mark.parametrize("reads", ["last", "mean"])
+def test_gates_do_not_fit_the_times_of_padding(times, reads):
+    model = SequenceModel(GLSTM(2, 40), linear_head(40, 1), reads=reads)
+    model(torch.randn(100, 3, 2), times, lengths=[10, 8, 9])
+    assert model.layer.seen == (1, 10, model.layer.seen.steps)
+    assert 1 <= model.layer.gate_in_time("_l0")["mu"].min() < model.layer.gate_in_time("_l0")["mu"].max() <= 10
+
+
+def test_a_list_of_unequal_sequences_is_one_sentence():
+    model = SequenceModel(GLSTM(1, 4), linear_head(4, 3))
+    with pytest.raises(ValueError, match="equally long: pad sequences, and give lengths"):
+        model([[[1.0], [2.0]], [[1.0]]])
 
 
 def test_drop_connect_drops_weights_in_training_only():

@@ -77,7 +77,9 @@ assert not set(sys.modules) & set(extras)
 
 # What comes to need an extra, and the sentence it says.
 ASKED = {
-    "import glstm.training.fabric": "training needs lightning: pip install 'glstm[train]' brings it",
+    "from glstm.training.fabric import make_fabric; make_fabric('cpu', devices=2)": (
+        "training on several devices needs lightning: pip install 'glstm[train]' brings it"
+    ),
     "import glstm.training.display": "showing how training goes needs rich: pip install 'glstm[train]' brings it",
     "from glstm import SequenceClassifier": (
         "scikit-learn's convention needs sklearn: pip install 'glstm[sklearn]' brings it"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import glstm
 from glstm.data import Adding, Task
@@ -33,6 +34,14 @@ def test_a_task_without_validation(tmp_path):
         assert trained.result["test_error"] > 0
 
 
+@pytest.mark.parametrize(
+    ("given", "says"), [((X, X[:, 0, 0]), "a ndarray"), (("grid.csv",), "the text 'grid.csv'"), ((Task,), "a ABCMeta")]
+)
+def test_what_is_no_task_is_one_sentence(given, says):
+    with pytest.raises(UserError, match=rf"takes a task, not {says}: Task.from_arrays\(x, y\) makes one"):
+        glstm.train(*given)
+
+
 def test_a_display_needs_a_folder():
     from glstm.training.display import Display
 
@@ -46,3 +55,56 @@ def test_patience_that_was_asked_for_needs_validation(folder, tmp_path):
     with pytest.raises(UserError, match="patience waits for a better validation error, and arrays has no validation"):
         glstm.train(task, folder and tmp_path / folder, units=4, epochs=2, patience=50)
     assert not list(tmp_path.iterdir())
+
+
+HALVES = 0.5 * np.arange(20)
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    """A network that was trained at times 0, 0.5, 1, ... and, beside it, the same from its folder."""
+    task = Task.from_arrays(X, X[:, 12, 0], times=HALVES)
+    trained = glstm.train(task, tmp_path_factory.mktemp("timed") / "run", units=6, epochs=2)
+    assert trained.folder is not None
+    return task, [glstm.train(task, units=6, epochs=2).model, trained.model]
+
+
+def test_a_number_of_steps_is_refused_for_a_network_of_other_times(timed):
+    task, models = timed
+    for model in models:
+        with pytest.raises(ValueError, match=r"trained at times from 0 to 9.5: .* task.schedule\(\)"):
+            glstm.deploy(model, task.steps)
+        assert glstm.deploy(model, task.schedule()).plan.times.tolist() == HALVES.tolist()
+
+
+def test_sequences_with_their_own_times_have_no_schedule():
+    draws = np.random.default_rng(1)
+    task = Task.from_arrays(X, X[:, 12, 0], times=np.cumsum(draws.exponential(size=X.shape[:2]), 1))
+    model = glstm.train(task, units=4, epochs=1).model
+    with pytest.raises(ValueError, match="the network was trained at times from"):
+        glstm.deploy(model, task.steps)
+    with pytest.raises(UserError, match="each sequence of arrays has its own times"):
+        task.schedule()
+
+
+def test_sequences_whose_starts_differ_are_told_so():
+    starts = np.random.default_rng(1).choice([0.0, 0.245, 0.3], len(X))
+    times = starts[:, None] + HALVES
+    task = Task.from_arrays(X, X[:, 12, 0], times=times)
+    with pytest.raises(UserError, match=r"only their starts differ, so train with --from-start \(from_start=True\)"):
+        task.schedule()
+    task = Task.from_arrays(X, X[:, 12, 0], times=times, from_start=True)
+    assert np.allclose(task.schedule(), HALVES)
+
+
+def test_a_network_by_hand_knows_its_times_too():
+    layer = glstm.GLSTM(2, 4)
+    model = glstm.SequenceModel(layer, torch.nn.Linear(4, 1))
+    model(torch.from_numpy(X[:5]).float().transpose(0, 1), times=HALVES)
+    with pytest.raises(ValueError, match=r"trained at times from 0 to 9\.5"):
+        glstm.deploy(model, 20)
+    assert glstm.deploy(glstm.SequenceModel(glstm.LSTM(2, 4), torch.nn.Linear(4, 1)), 20).plan.steps == 20
+
+
+def test_the_schedule_of_counted_steps_is_their_number():
+    assert TASK.schedule() == TASK.steps

@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,3 +239,42 @@ def test_numpys_arrays_are_taken():
         layer(np.ones((5, 3, 2), complex))
     with pytest.raises(TypeError, match="an array must hold real numbers, not <U1"):
         layer(np.full((5, 3, 2), "a"))
+
+
+@pytest.mark.parametrize("form", ["backwards", "foreign", "transposed", "fixed", "unsigned", "wide"])
+def test_arrays_of_any_form_are_taken_as_inputs_and_as_times(form):
+    """torch itself refuses most of these."""
+    layer = GLSTM(3, 4, mu=(1, 6), sigma=3.0)
+    x = np.arange(36).reshape(6, 2, 3)
+    times = np.arange(1, 7)
+    make = {
+        "backwards": lambda values: values[::-1].copy()[::-1],
+        "foreign": lambda values: values.astype(">f4"),
+        "transposed": lambda values: values.T.copy().T,
+        "fixed": lambda values: np.frombuffer(values.tobytes(), values.dtype).reshape(values.shape),
+        "unsigned": lambda values: values.astype(np.uint16),
+        "wide": lambda values: values.astype(np.longdouble),
+    }[form]
+    expected, _ = layer(torch.tensor(x, dtype=torch.float32), times=torch.tensor(times))
+    found, _ = layer(make(x), times=make(times))
+    torch.testing.assert_close(found, expected)
+    model = SequenceModel(layer, torch.nn.Linear(4, 1))
+    torch.testing.assert_close(model(make(x), times=make(times)), model(torch.tensor(x, dtype=torch.float32)))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("x", "layer", "says"),
+    [
+        (torch.float64, torch.float32, r"is float64 and the layer float32: use x.float\(\) or layer.double\(\)"),
+        (torch.float32, torch.float64, r"is float32 and the layer float64: use x.double\(\) or layer.float\(\)"),
+        (torch.float16, torch.float32, r"is float16 and the layer float32: use x.float\(\) or layer.half\(\)"),
+        (torch.bfloat16, torch.float32, r"is bfloat16 and the layer float32: use x.float\(\) or layer.bfloat16\(\)"),
+        (torch.int64, torch.float32, r"is int64 and the layer float32: use x.float\(\)$"),
+    ],
+)
+def test_an_input_of_another_type_is_one_sentence(x, layer, says, packed):
+    given: Any = torch.ones(5, 2, 3).to(x)
+    given = nn.utils.rnn.pack_padded_sequence(given, torch.tensor([5, 2])) if packed else given
+    with pytest.raises(TypeError, match=f"the input {says}"):
+        GLSTM(3, 4).to(layer)(given)

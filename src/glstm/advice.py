@@ -98,7 +98,7 @@ def _about_layer(layer: GatedLSTM, times: Any, optimizer: Optimizer | None) -> l
     if times is not None:
         known, valid = fitted._given_times(times)
     elif (seen := fitted.seen) is not None:
-        known, counted = seen.times, seen == Span(1.0, float(seen.steps), seen.steps)
+        known, counted = seen.times, seen.counted
     sentences = fitted._doubts(known, valid, counted)
     return sentences + ([] if optimizer is None else _about_rates(layer, _width(fitted, times), fitted.unit, optimizer))
 

@@ -7,6 +7,7 @@ from a description, and a class is found by importing the module it is in.
 
 import inspect
 from importlib import import_module
+from math import inf
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.gates import Gate
 from glstm.registry import import_thing, path_of
+from glstm.times import Span
 from glstm.weights import TIME_FRAME
 
 DTYPES = {
@@ -122,6 +124,8 @@ def _options(module: nn.Module) -> dict[str, Any]:
         found[name] = _plain(name, value)
     if isinstance(module, GatedLSTM):
         found["gate"] = describe_gate(module.gate)
+        if module.seen is not None:  # a network in use is asked for other times than these only by mistake
+            found["seen"] = list(module.seen)
     return found
 
 
@@ -154,10 +158,25 @@ def _made_module(description: dict[str, Any]) -> nn.Module:
     if kind is nn.Sequential:
         return nn.Sequential(*(_made_module(part) for part in options.pop("parts")))
     known = _parameters(kind)
-    gated = _gate_options(options.pop("gate"), known) if issubclass(kind, GatedLSTM) else {}
+    gated, seen = {}, None
+    if issubclass(kind, GatedLSTM):
+        gated, seen = _gate_options(options.pop("gate"), known), options.pop("seen", None)
     if unknown := sorted(set(options) - set(known)):
         raise ValueError(f"a {kind.__name__} has no {unknown[0]}")
-    return kind(**{name: _made(name, value, known[name]) for name, value in options.items()}, **gated)
+    made = kind(**{name: _made(name, value, known[name]) for name, value in options.items()}, **gated)
+    if isinstance(made, GatedLSTM) and seen is not None:
+        made.seen = _seen(seen)
+    return made
+
+
+def _seen(given: Any) -> Span:
+    """The times that a layer has seen."""
+    if not isinstance(given, list) or len(given) != 3 or not all(_of_kind(one, float) for one in given[:2]):
+        raise ValueError(f"the times seen must be the first, the last and their number, not {given!r:.50}")
+    first, last, steps = given
+    if type(steps) is not int or not -inf < first <= last < inf or not 1 <= steps <= MOST_OF_ANY:
+        raise ValueError(f"the times seen must be the first, the last and their number, not {given!r:.50}")
+    return Span(float(first), float(last), steps)
 
 
 def _gate_options(description: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:

@@ -3,19 +3,20 @@
 The limits are wide: only what can hardly be meant is doubted. All values here are in the user's time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from glstm.gates import SMALLEST, WIDE, Gate, Gaussian
-from glstm.times import plainly
+from glstm.times import Span, plainly
 
 OUTSIDE = 0.5  # spans: a moment is outside the times if it is this far before the first or after the last
 REACH = 2.146  # sigmas: as far from its moment a unit is still open with k = 0.01
 COVERED = 0.003  # of the span: if all units together open in less than this, they are in another unit of time
 MANY = 20  # steps: of fewer, a unit may well be meant to see one or two
 ALWAYS = 100  # spans: a wider unit is always open
+FINER = 1 / 30  # of a step, and of the span: times that are smaller than this in both are in a larger unit
 CLOSED = 1e-3  # k of a unit that does nothing
 
 
@@ -34,6 +35,21 @@ def doubts(gate: Gate, values: Mapping[str, Tensor], times: Tensor | None, count
             "that fit these times"
         )
     return found
+
+
+def about_new_times(each: Sequence[Tensor], seen: Span) -> list[str]:
+    """About the times (T_n,) of sequences, for a network whose moments were learned at the times it has seen."""
+    times = torch.cat([own.double() for own in each])
+    reach = OUTSIDE * seen.width
+    outside = (times < seen.first - reach) | (times > seen.last + reach)
+    gaps = torch.cat([own.double().diff() for own in each])
+    slow = len(gaps) > 0 and float(gaps.median()) < FINER * seen.step
+    if not _most(outside) and not (slow and float(times.max() - times.min()) < FINER * seen.width):
+        return []
+    return [
+        f"the times, from {_ends(times)}, are not like those from {seen.in_words} that the network has seen in "
+        "training: its gates open only there, so give times in the same unit, from the same start"
+    ]
 
 
 def _about_gaussian(values: Mapping[str, Tensor], times: Tensor | None, counted: bool) -> list[str]:

@@ -18,7 +18,7 @@ from glstm.gates import Gate, check_threshold
 from glstm.ndarrays import like
 from glstm.ops import CANDIDATES
 from glstm.ops.backends import NAMES as BACKEND_NAMES
-from glstm.ops.operator import check_segment, watched
+from glstm.ops.operator import autocasting, check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
 from glstm.timed import TimedWeights, Times
@@ -163,6 +163,7 @@ class GatedLSTM(TimedWeights):
         x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
         if x.shape[-1] != self.input_size:
             raise ShapeError(f"the packed input must have {self.input_size} features, but has {x.shape[-1]}")
+        self._check_type(x)
         steps, batch, _ = x.shape
         valid = (torch.arange(steps)[:, None] < lengths).to(x.device)
         if isinstance(times, PackedSequence):
@@ -207,6 +208,19 @@ class GatedLSTM(TimedWeights):
                 f"the input must be {layout}, or (T, D) for one sequence, with D = {self.input_size}, "
                 f"but has shape {tuple(input.shape)}"
             )
+        self._check_type(input)
+
+    def _check_type(self, input: Tensor) -> None:
+        own = self.weights("_l0").w_hh.dtype
+        if input.dtype is own or autocasting(input.device):
+            return
+        kinds = [str(dtype).removeprefix("torch.") for dtype in (input.dtype, own)]
+        methods = {"float64": "double", "float32": "float", "float16": "half"}
+        ways = [
+            f"{what}.{methods.get(kind, kind)}()" for what, kind in zip(("x", "layer"), reversed(kinds), strict=True)
+        ]
+        hint = " or ".join(ways if input.is_floating_point() else ways[:1])
+        raise TypeError(f"the input is {kinds[0]} and the layer {kinds[1]}: use {hint}")
 
     def _alone(self) -> bool:
         """Whether nobody will want to know how the result came about, if nothing watches: no gradient, no record."""

@@ -14,8 +14,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from glstm import masks
 from glstm.gated import GatedLSTM
 from glstm.ndarrays import like, on_device
+from glstm.times import has_values
 
 READS = ("last", "every", "mean", "max")
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
 class SequenceModel(nn.Module):
@@ -53,16 +55,35 @@ class SequenceModel(nn.Module):
         self.outputs = outputs
         self.classes = None if classes is None else tuple(map(str, classes))
 
-    def forward(self, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
-        """Tensors, or numpy's arrays. `times` as the layer takes them; a layer that takes none does not get them.
-        `lengths` (B,): how many steps of each sequence count, the others are padding. Of a step that is padding, the
-        output means nothing."""
-        x = like(x, next(self.parameters())) if isinstance(x, np.ndarray) else x
-        times, lengths = on_device(times, x.device), on_device(lengths, x.device)
+    def forward(self, x: Any, times: Any = None, lengths: Any = None) -> Tensor:
+        """Tensors, numpy's arrays, or lists. `times` as the layer takes them; a layer that takes none does not get
+        them. `lengths` (B,): how many steps of each sequence count, the others are padding. Of a step that is padding,
+        the output means nothing."""
+        x = like(_unlisted(x), next(self.parameters()))
+        times = times if times is None else on_device(_unlisted(times), x.device)
+        lengths = lengths if lengths is None else self._checked(_unlisted(lengths), x)
         if self.inputs is not None:
             x = self.inputs(x, self._steps_axis) if x.dim() == 3 else self.inputs(x)
         y = self.head(self._read(x, times, lengths))
         return y if self.outputs is None else self.outputs(y)
+
+    def _checked(self, lengths: Any, x: Tensor) -> Tensor:
+        """Lengths where x is, as int64. What torch.compile and other transforms hide is not looked at, and what is on a
+        GPU neither: that would wait for it."""
+        if torch.compiler.is_compiling() or not isinstance(x, Tensor):
+            return on_device(lengths, x.device)
+        found = on_device(lengths, "cpu")
+        batch, steps = (x.shape[1 - self._steps_axis], x.shape[self._steps_axis]) if x.dim() == 3 else (1, len(x))
+        right = f"lengths must be a whole number from 1 to {steps} for each of the {batch} sequences"
+        if not isinstance(found, Tensor) or found.dtype not in WHOLE or found.shape != (batch,):
+            what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r:.50}"
+            raise ValueError(f"{right}, not {what}")
+        found = found.to(torch.int64)
+        if found.is_cpu and has_values(found) and not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+            wrong = found[(found < 1) | (found > steps)]
+            if len(wrong):
+                raise ValueError(f"{right}, and one is {int(wrong[0])}")
+        return found.to(x.device)
 
     @property
     def _steps_axis(self) -> int:
@@ -95,13 +116,15 @@ class SequenceModel(nn.Module):
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, lengths.cpu(), first, enforce_sorted=False)
 
+        def real() -> Any:
+            """The times without those of the padding."""
+            return times if times is None else times[: int(lengths.max())] if times.dim() == 1 else packed(times)
+
         if self._directions == 1:
-            if isinstance(times, Tensor) and times.dim() == 2 and getattr(self.layer, "unfitted", False):
-                self.layer.fit_times(packed(times))  # not to the times of the padding
+            if getattr(self.layer, "unfitted", False) and has_values(lengths) and self.layer._holds_values():
+                self.layer.fit_times(int(lengths.max()) if times is None else real())
             return self.layer(x, **self._at(times))[0]
-        longest = int(lengths.max())
-        at = self._at(times if times is None else times[:longest] if times.dim() == 1 else packed(times))
-        output, _ = self.layer(packed(x), **at)
+        output, _ = self.layer(packed(x), **self._at(real()))
         return pad_packed_sequence(output, first, total_length=steps)[0]
 
     def _at(self, times: Any) -> dict[str, Any]:
@@ -119,6 +142,18 @@ class SequenceModel(nn.Module):
         from glstm.pretrained import from_pretrained
 
         return from_pretrained(folder)
+
+
+def _unlisted(values: Any) -> Any:
+    """A list of numbers as an array; what is no list stays as it is."""
+    if not isinstance(values, list | tuple):
+        return values
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # of unequal lengths, or of tensors elsewhere
+        raise ValueError(
+            "a list must hold numbers, in rows that are equally long: pad sequences, and give lengths"
+        ) from None
 
 
 def _takes_times(layer: nn.Module) -> bool:

@@ -9,12 +9,17 @@ from torch import Tensor
 
 def on_device(value: Any, device: Any, dtype: torch.dtype | None = None) -> Any:
     """An array as a tensor there, of this type or its own; what is no array stays as it is."""
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.dtype.kind not in "biuf":
-        raise TypeError(f"an array must hold real numbers, not {value.dtype}")
-    # A copy, because torch warns about arrays that cannot be written.
-    return torch.tensor(value, device=device, dtype=dtype)
+    return as_tensor(value).to(device, dtype) if isinstance(value, np.ndarray) else value
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """A copy: torch has no arrays of another byte order, none that run backwards, and warns if one cannot be written.
+    Numbers without a sign become int64 and those of more than 64 bits float64, with which torch can compute."""
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind not in "biuf":
+        raise TypeError(f"an array must hold real numbers, not {array.dtype}")
+    wide = np.int64 if kind == "u" else np.float64 if kind == "f" and size > 8 else array.dtype.newbyteorder("=")
+    return torch.from_numpy(np.array(array, dtype=wide, order="C"))
 
 
 def like(value: Any, weight: Tensor) -> Any:

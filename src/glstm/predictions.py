@@ -11,10 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from glstm.data.collect import as_sequences
 from glstm.data.padding import batches_of
+from glstm.data.parsing import counted
 from glstm.data.sequences import Sequences
 from glstm.data.split import cut_windows
+from glstm.data.task import Batch
 from glstm.errors import UserError
+from glstm.gated import GatedLSTM
 from glstm.models import SequenceModel
 from glstm.storage import write_atomically
 
@@ -32,6 +36,8 @@ class Answers:
 
 def as_trained(sequences: Sequences, how: dict[str, Any], what: str) -> Sequences:
     """Sequences called `what`, read as those of a task were; `how` is `task.reading()`."""
+    if "inputs" in how:
+        _require_inputs(sequences, how["inputs"], what)
     if how["timed"] != (sequences.times is not None):
         raise UserError(
             f"{what} has {'no ' * how['timed']}times, and the network was trained with{'out' * (not how['timed'])} them"
@@ -45,16 +51,47 @@ def as_trained(sequences: Sequences, how: dict[str, Any], what: str) -> Sequence
     return sequences.from_start() if how["from_start"] else sequences
 
 
+def _require_inputs(sequences: Sequences, inputs: int, what: str) -> None:
+    if sequences.x[0].shape[1] != inputs:
+        raise UserError(f"{what} has {counted(sequences.x[0].shape[1], 'input')}, and the network {inputs}")
+
+
+def _check_times(sequences: Sequences, layer: nn.Module) -> None:
+    seen = layer.seen if isinstance(layer, GatedLSTM) and layer.gate.names else None
+    if seen is not None and not seen.counted and sequences.times is None:
+        raise UserError(
+            f"x has no times, and the network was trained at times from {seen.in_words}: give the times of the steps "
+            "as times="
+        )
+    if isinstance(layer, GatedLSTM):
+        layer.warn_of_new_times(sequences.times or (), stacklevel=5)  # the caller of `answers`, which is wrapped
+
+
 @torch.no_grad()
 def answers(
-    model: nn.Module, sequences: Sequences, batch: int = 500, on_batch: Callable[[int], object] = lambda count: None
+    model: nn.Module,
+    x: Any,
+    *,
+    times: Any = None,
+    lengths: Any = None,
+    batch: int = 500,
+    on_batch: Callable[[int], object] = lambda count: None,
 ) -> Answers:
-    """The network, in evaluation mode, on all sequences."""
+    """The network, in evaluation mode, on all sequences: `glstm predict` in Python.
+
+    x, times and lengths are as `Task.from_arrays` takes them: (N, T, D), or a list of arrays (T_n, D); or x is
+    `Sequences`. Times are as the network's own: of a task with `from_start` or `window` they count from each start.
+    """
     if not isinstance(model, SequenceModel):
         raise UserError(
             f"predictions are made by a SequenceModel, a layer and its head, not by a {type(model).__name__}"
         )
+    sequences = as_sequences(x, times=times, lengths=lengths)
     inputs = model.inputs
+    width = getattr(model.layer, "input_size", None) if inputs is None else getattr(inputs, "size", None)
+    if width is not None:
+        _require_inputs(sequences, width, "x")
+    _check_times(sequences, model.layer)
     if getattr(inputs, "missing", "refuse") == "refuse":
         for number, one in enumerate(sequences.x):
             if np.isnan(one).any():
@@ -66,15 +103,24 @@ def answers(
     per_step = model.reads == "every"
     found: list[np.ndarray] = []
     for own in batches_of(sequences, batch, value.device):
-        outputs = model(own.x.to(value.dtype), **own.arguments()).cpu().double()
+        outputs = _outputs(model, own, value.dtype).cpu().double()
         outputs = (outputs.softmax(-1) if model.classes else outputs).numpy()
-        lengths = [len(own.x)] * own.size if own.lengths is None else own.lengths.tolist()
+        steps = [len(own.x)] * own.size if own.lengths is None else own.lengths.tolist()
         if per_step:
-            found += [outputs[:length, place] for place, length in enumerate(lengths)]
+            found += [outputs[:length, place] for place, length in enumerate(steps)]
         else:
             found += list(outputs)
         on_batch(own.size)
     return Answers(sequences, found, per_step, model.classes)
+
+
+def _outputs(model: SequenceModel, own: Batch, dtype: torch.dtype) -> torch.Tensor:
+    """(B, K), or (T, B, K), whatever layout the layer has."""
+    if not getattr(model.layer, "batch_first", False):
+        return model(own.x.to(dtype), **own.arguments())
+    times = own.times if own.times is None or own.times.dim() == 1 else own.times.T
+    outputs = model(own.x.to(dtype).transpose(0, 1), times, own.lengths)
+    return outputs.transpose(0, 1) if outputs.dim() == 3 else outputs
 
 
 def write_csv(path: Path, answers: Answers) -> None:

@@ -33,8 +33,15 @@ def train(
     commands can use it: data from arrays are kept there, too, up to 1 GiB. On a terminal
     `display=display_for(rich.console.Console())` from `glstm.training.display` shows how it goes.
     """
+    from glstm.data.task import Task
     from glstm.recipes import own_recipe, with_its_patience
 
+    if not isinstance(task, Task):
+        what = f"the text {task!r:.50}" if isinstance(task, str) else f"a {type(task).__name__}"
+        raise UserError(
+            f"glstm.train takes a task, not {what}: Task.from_arrays(x, y) makes one from arrays, Task.from_file(path) "
+            "from a file (from glstm.data import Task)"
+        )
     recipe = with_its_patience(own_recipe(task.name, **values), task, asked="patience" in values)
     if folder is not None:
         return _in_folder(task, recipe, folder, display)

@@ -1,14 +1,14 @@
 """How a layer meets times: it asks its gate, fits what was left open to the first times, and says what looks wrong."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from glstm.doubts import doubts
+from glstm.doubts import about_new_times, doubts
 from glstm.errors import GateWarning
 from glstm.gates import Gate, Gaussian, apply_threshold
 from glstm.ops.operator import watched
@@ -80,6 +80,7 @@ class TimedWeights(LSTMWeights):
         known, valid = self._given_times(times)
         if self.unfitted:
             self.fit_times(times)
+        self.seen = self.seen or span_of(known, valid)
         if self._new:
             self._new = False
             self._warn(self._doubts(known, valid, isinstance(times, int)))
@@ -87,6 +88,12 @@ class TimedWeights(LSTMWeights):
     def _warn(self, sentences: list[str]) -> None:
         for sentence in sentences:
             warnings.warn(sentence, GateWarning, stacklevel=6)
+
+    def warn_of_new_times(self, each: Sequence[Any], stacklevel: int = 3) -> None:
+        """Warn if sequences for use have other times (T_n,) than those for training: nothing else would show it."""
+        if each and self.seen is not None and isinstance(self.gate, Gaussian):
+            for sentence in about_new_times([as_tensor(own) for own in each], self.seen):
+                warnings.warn(sentence, GateWarning, stacklevel=stacklevel)
 
     def _meet(self, x: Tensor, times: Times, valid: Tensor | None) -> None:
         """At the first call that shows values, fit what waits for times."""

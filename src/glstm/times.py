@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from torch.utils.weak import WeakIdKeyDictionary
+
+from glstm import ndarrays
 
 # Times are plain, and need no frame, if a step is about 1 long and the first is not far from 0.
 PLAIN_STEP = (0.1, 10.0)
@@ -66,6 +69,11 @@ class Span(NamedTuple):
     steps: int
 
     @property
+    def counted(self) -> bool:
+        """Whether these are the times 1, 2, ..., which stand for steps where nobody gave any."""
+        return self == Span(1.0, float(self.steps), self.steps)
+
+    @property
     def width(self) -> float:
         """Of a single moment, 1: there is no scale to be seen."""
         return self.last - self.first or 1.0
@@ -79,6 +87,10 @@ class Span(NamedTuple):
         """The one in which 32 bits are enough: none, where times are about like step numbers."""
         plain = PLAIN_STEP[0] <= self.step <= PLAIN_STEP[1] and abs(self.first) <= PLAIN_START * self.width
         return PLAIN if plain else Frame(self.first, self.step)
+
+    @property
+    def in_words(self) -> str:
+        return f"{plainly(self.first, self.width)} to {plainly(self.last, self.width)}"
 
     @property
     def times(self) -> Tensor:
@@ -130,7 +142,8 @@ def as_tensor(times: Any) -> Tensor:
     if isinstance(times, Tensor):
         return times
     try:
-        # A copy, because torch warns about arrays that cannot be written.
+        if isinstance(times, np.ndarray):
+            return ndarrays.as_tensor(times)
         found = torch.tensor(times, device="cpu")
         own_type = hasattr(times, "dtype") or not found.is_floating_point()
         return found if own_type else torch.tensor(times, dtype=torch.float64, device="cpu")  # as Python's numbers are
@@ -206,11 +219,11 @@ def as_times(
 
 
 def has_values(times: Tensor) -> bool:
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or type(times) is not Tensor:
         return False
     if times.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    return not times.is_meta and type(times) is Tensor
+    return not times.is_meta
 
 
 def _check(times: Tensor, valid: Tensor | None) -> None:

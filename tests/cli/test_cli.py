@@ -79,11 +79,11 @@ def test_train_evaluate_resume(tmp_path):
 
 
 def test_ctrl_c_stops_politely_and_resume_ends_at_the_same_bits(tmp_path):
-    options = ["train", "adding", *RUN_SMALL, "--epochs", 40, "--train-size", 400, "--test-size", 20]
+    options = ["train", "adding", *RUN_SMALL, "--epochs", 20, "--train-size", 100, "--test-size", 20]
     glstm(*options, "--out", tmp_path / "whole")
     process = subprocess.Popen(command(*options, "--out", tmp_path / "cut"), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert "epoch 1/40" in process.stdout.readline()
+    assert "epoch 1/20" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -94,9 +94,9 @@ def test_ctrl_c_stops_politely_and_resume_ends_at_the_same_bits(tmp_path):
 
 
 def test_several_seeds_train_together_and_go_on_from_their_folder(tmp_path):
-    options = ["train", "adding", *RUN_SMALL, "--seed", 3, "--train-size", 400, "--test-size", 20, "--epochs", 40]
+    options = ["train", "adding", *RUN_SMALL, "--seed", 3, "--train-size", 100, "--test-size", 20, "--epochs", 20]
     done = glstm(*options, "--seeds", 2, "--out", tmp_path / "whole")
-    assert "epoch 40/40: loss " in done.stdout
+    assert "epoch 20/20: loss " in done.stdout
     assert [line.split(":")[0] for line in done.stdout.splitlines()[-2:]] == [
         str(tmp_path / "whole" / f"seed{seed}") for seed in (3, 4)
     ]
@@ -104,7 +104,7 @@ def test_several_seeds_train_together_and_go_on_from_their_folder(tmp_path):
     cut = tmp_path / "cut"
     process = subprocess.Popen(command(*options, "--seeds", 2, "--out", cut), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert "epoch 1/40" in process.stdout.readline()
+    assert "epoch 1/20" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     assert f"go on with: glstm train --resume {cut}\n" in process.communicate(timeout=60)[0]
     assert process.returncode == 130
@@ -115,7 +115,7 @@ def test_several_seeds_train_together_and_go_on_from_their_folder(tmp_path):
         assert (tmp_path / "alone" / name).read_bytes() == (cut / "seed3" / name).read_bytes()
     glstm("evaluate", cut / "seed4")
     both = ["--resume", cut / "seed4", "--resume", tmp_path / "alone"]
-    assert glstm("train", *both).stdout.count("is finished, after 40 epochs") == 2
+    assert glstm("train", *both).stdout.count("is finished, after 20 epochs") == 2
 
 
 def test_two_devices_share_a_batch_and_reach_the_same_network(tmp_path):

@@ -74,6 +74,13 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path):
     assert results[0] == results[1]
 
 
+def test_a_class_without_a_name_is_found_again(tmp_path):
+    task = Task.from_arrays(X, (Y == "high").astype(int), classes=["", "high"])
+    trained = glstm.train(task, tmp_path / "run", epochs=2, **VALUES)
+    (row,) = json.loads(command("evaluate", "run", "--device", "cpu", "--json", cwd=tmp_path))["rows"]
+    assert row["error"] == pytest.approx(trained.result["test_error"])
+
+
 def test_another_file_of_that_name_is_not_lost(tmp_path):
     (tmp_path / "data.npz").write_text("mine")
     with pytest.raises(UserError, match=r"data.npz is there, and the run's own data go there: choose another folder"):

@@ -207,7 +207,12 @@ def test_a_dictionary_with_an_unknown_key_is_refused_in_a_sentence(tmp_path, mon
         (["b.ts", "--id", "x"], "id does not apply to a .ts file"),
         (["b.ts", "--preset", "smnist"], "presets are for the paper's tasks"),
         (["adding", "--test", "b.ts"], "--test is for files of your own"),
-        (["b.ts", "--test", "1.5"], "test must be a share"),
+        (["rec.cvs", "--id", "i"], "rec.cvs is not one: known endings are .ts, .npz, .csv"),
+        (
+            ["a.ts", "--test", "20"],
+            "--test is a share of the sequences from 0 to 1, such as 0.2, or another file, not 20",
+        ),
+        (["b.ts", "--test", "1.5"], "--test is a share of the sequences"),
         (["b.ts", "--reads", "every"], "has a target for each sequence"),
         (["b.xyz"], "there is no task 'b.xyz'"),
         (["b.ts", "--validation", "0", "--patience", "50"], "patience waits for a better validation error, and b has"),
@@ -241,3 +246,12 @@ def test_onnx_has_the_times_of_the_task_inside(tmp_path):
         (found,) = session.run(None, {"x": given.numpy()})
         assert np.abs(found - expected).max() < 1e-5
     run("deploy", "r", "--seconds", 0.02, cwd=tmp_path)
+
+
+def test_a_doubt_about_the_data_is_said_in_training_only(tmp_path):
+    x = np.random.default_rng(0).normal(size=(20, 6, 1))
+    np.savez(tmp_path / "a.npz", x=x, y=np.arange(120).reshape(20, 6) % 3 - 1)
+    for words, doubted in ((["train", "a.npz", *SHORT, "--out", "r"], True), (["evaluate", "r"], False)):
+        done = glstm_command(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("-1 at a step was taken as a missing target") == doubted

@@ -179,7 +179,7 @@ WRONG = {
     "dates as y": ({"x": X, "y": np.zeros(2, dtype="M8[s]")}, "y must be numbers or text"),
     "many whole": (
         {"x": X, "y": np.zeros((2, 3), dtype=int)},
-        "y has 3 whole numbers or texts where one class belongs",
+        "y has 3 whole numbers where one class belongs",
     ),
     "empty label": ({"x": X, "y": np.array(["a", ""])}, "the label of sequence 2 is empty"),
     "classes of values": ({"x": X, "y": np.zeros(2), "classes": np.array(["a"])}, "y holds floats, which are values"),

@@ -7,7 +7,7 @@ import pytest
 
 from glstm.data import ArrayTask, file_task
 from glstm.data.npz_file import read_npz
-from glstm.data.npz_writer import npz_bytes
+from glstm.data.npz_writer import npz_bytes, npz_size
 
 DRAWS = np.random.default_rng(0)
 X = [DRAWS.normal(size=(steps, 2)) for steps in DRAWS.integers(3, 8, 30)]
@@ -17,6 +17,10 @@ LABELS = np.array(["b", "a", "c"])[np.arange(30) % 3]
 TASKS: dict[str, dict[str, Any]] = {
     "labels": {"x": X, "y": LABELS},
     "classes in another order": {"x": X, "y": LABELS, "classes": ["c", "b", "a", "never"]},
+    "an empty name": {"x": X, "y": np.arange(30) % 3, "classes": ["", "a", "b"]},
+    "whole numbers with zeros": {"x": X, "y": np.array(["007", "7", "-1"] * 10)},
+    "long labels": {"x": X, "y": [[("up", "", "d" * 150)[n % 3] for n in range(len(one))] for one in X]},
+    "-1 is a label of steps": {"x": X, "y": [np.arange(len(one)) % 3 - 1 for one in X], "classes": ["1", "0", "-1"]},
     "numbers for classes": {"x": X, "y": np.arange(30) % 12},
     "own times from the start": {"x": X, "y": LABELS, "times": TIMES},
     "dates": {"x": np.ones((30, 4)), "y": LABELS, "times": np.arange("2001-01-01", "2001-01-05", dtype="M8[D]")},
@@ -42,9 +46,17 @@ def test_parts_come_back_exactly(name, tmp_path):
             assert type(ours) is type(theirs)
             for one, two in zip([] if ours is None else ours, [] if theirs is None else theirs, strict=True):
                 np.testing.assert_array_equal(one, two)
+    sizes = sum(array.nbytes for array in np.load(tmp_path / "data.npz").values())
+    assert npz_size(task.sequences) == sizes
     none = {part: 0.0 for part in ("validation", "test") if part not in task.sequences}
     again = file_task(
         tmp_path / "data.npz", missing=task.missing, standardize=task.standardize, from_start=task.from_start, **none
     )
     assert again.artifacts() == task.artifacts()
     assert (again.classes, again.clock, again.span) == (task.classes, task.clock, task.span)
+
+
+def test_labels_are_stored_as_small_numbers():
+    x, y = np.zeros((30, 50, 1)), np.array(["up" + 100 * "p", "down"])[np.arange(1500).reshape(30, 50) % 2]
+    sequences = ArrayTask(x, y).sequences
+    assert npz_size(sequences) < 30 * 50 * (8 + 1) + 2000

@@ -55,8 +55,12 @@ def test_an_unknown_ending_is_refused_with_those_known(tmp_path, name, what):
     ("name", "option", "sentence"),
     [
         ("a.ts", "id", "id does not apply to a .ts file; it takes classes"),
-        ("a.npz", "time", "time does not apply to a .npz file; it takes per_step, classes"),
-        ("a.csv", "per_step", "per_step does not apply to a .csv file; it takes id, time, target, inputs, classes"),
+        ("a.npz", "time", "time does not apply to a .npz file; it takes per_step, classes, minus_one"),
+        (
+            "a.csv",
+            "per_step",
+            "per_step does not apply to a .csv file; it takes id, time, target, inputs, classes, minus_one",
+        ),
     ],
 )
 def test_an_option_of_another_format_is_refused(tmp_path, name, option, sentence):

@@ -1,10 +1,13 @@
 import dataclasses
+import pydoc
+import re
 
 import numpy as np
 import pytest
 
+from glstm.data import Task
 from glstm.data.sequences import Sequences
-from glstm.errors import DataError
+from glstm.errors import DataError, UserError
 
 X = [np.zeros((3, 2)), np.ones((2, 2))]
 WHOLE = Sequences(
@@ -50,6 +53,10 @@ WRONG = {
     "labels of one": ({"y": np.array(["a"])}, "targets are given for 1 sequence where there are 2"),
     "unknown label": ({"y": np.array(["a", "z"])}, "the label 'z' is not one of the classes"),
     "empty label": ({"y": np.array(["a", ""])}, "the label '' is not one of the classes"),
+    "empty class of steps": (
+        {"y": [np.array(["a"] * 3), np.array(["", "a"])], "classes": ("a", "")},
+        "an empty text cannot be the name of a class: at a step it is a missing label",
+    ),
     "no classes": ({"classes": None}, "classes must name each class of the labels once"),
     "a class twice": ({"classes": ("a", "b", "a")}, "classes must name each class of the labels once"),
     "short labels": ({"y": [np.array(["a"]), np.array(["b", "b"])]}, "has 3 steps and 1 target"),
@@ -68,3 +75,28 @@ def test_sequences_that_do_not_agree_are_refused(changes, sentence):
     with pytest.raises(DataError) as refusal:
         dataclasses.replace(WHOLE, **changes).checked()
     assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "option", "says"),
+    [
+        (
+            Task.from_arrays,
+            "value",
+            "Task.from_arrays has no option 'value', did you mean values? it has times, lengths",
+        ),
+        (Task.from_arrays, "channels", "Task.from_arrays has no option 'channels': it has times, lengths, "),
+        (Task.from_file, "targets", "Task.from_file has no option 'targets', did you mean target? it has test, "),
+    ],
+)
+def test_an_option_that_is_not_there_is_one_sentence(make, option, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        make("nowhere", **{option: True})
+
+
+def test_help_shows_the_options():
+    arrays, files = (pydoc.plain(pydoc.render_doc(make)) for make in (Task.from_arrays, Task.from_file))
+    assert "missing: str = 'refuse'" in arrays
+    assert "`missing` says what a NaN in x means" in arrays
+    assert "standardize: bool = True" in files
+    assert "names of columns, for tables" in files

@@ -189,6 +189,7 @@ WRONG = {
     "no time": ("t,a\n1,2\nNA,3\n", {"time": "t"}, "the column 't' has no time in row 2"),
     "no date": ("t,a\n2007-01-01,2\n,3\n", {"time": "t"}, "the column 't' has no time in row 2"),
     "later date": ("t,a\n2007-01-01,2\n2007-13-01,2\n", {"time": "t"}, "holds '2007-13-01' in row 2: times are"),
+    "a clock among numbers": ("t,a\n1,2\n2,2\n12:30,1\n4,1\n", {"time": "t"}, "column 't' holds '12:30' in row 3: "),
     "other date": ("t,a\n1/2/2007,2\n", {"time": "t"}, "the column 't' holds '1/2/2007' in row 1: times are"),
     "same time": (
         "i,t,a\nx,1,1\ny,1,2\n\nx,1,3\n", {"id": "i", "time": "t"},

@@ -9,6 +9,7 @@ import pytest
 import torch
 from networks import KINDS, STEPS, deep_network, network
 
+import glstm
 from glstm import deploy
 from glstm.errors import UserError
 from glstm.runtime.export_c import export_c, vectors_from
@@ -190,3 +191,22 @@ def test_scales_follow_the_data():
     quiet, busy = quantize(plan, x), quantize(plan, torch.randn(STEPS, 20, 2))
     assert (busy.layers[0].scale_x == busy.layers[0].scale_x.max()).all()
     assert (quiet.layers[0].scale_x < busy.layers[0].scale_x).mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        (np.arange(1, STEPS + 1), "Times: a sample every 1, the first at 1; steps are counted."),
+        (0.5 * np.arange(STEPS), "Times: a sample every 0.5, the first at 0; in the unit of the times of training."),
+        (np.arange(STEPS) ** 2 / 16, "at these, in the unit of the times of training: 0, 0.0625, 0.25, 0.5625, 1, "),
+        (np.array([2.5]), "Times: one sample, at 2.5; in the unit of the times of training."),
+    ],
+)
+def test_the_header_says_when_samples_are_due(times, says, tmp_path):
+    model = glstm.SequenceModel(glstm.GLSTM(2, 4), torch.nn.Linear(4, 1))
+    plan = deploy(model, times, V_T).plan
+    export_c(plan, tmp_path, "net", vectors_from(model, V_T, torch.randn(len(times), 1, 2), plan.times))
+    header = (tmp_path / "net.h").read_text()
+    comment = header[: header.index("*/")]
+    assert says in " ".join(comment.split())
+    assert max(map(len, comment.splitlines())) <= 120

@@ -209,17 +209,18 @@ def cortex_m4(
     make_folder(out.parent)
     model, task, threshold = load_with_task(run, threshold, data)
     x, _ = task.test_samples(slice(0, 3))
-    steps, runtime = task.steps, deploy(model, task.steps, threshold)
+    steps, schedule = task.steps, task.schedule()
+    runtime = deploy(model, schedule, threshold)
     found = {}
     with progress_bar(Console()) as progress:
         bar = progress.add_task("", total=4)
         for name, one, count in (("LSTM", dense_twin(model), 20), ("this", model, 500)):
-            plan = deploy(one, steps, threshold).plan
+            plan = deploy(one, schedule, threshold).plan
             for kind in ("float32", "int8"):
                 progress.update(bar, description=f"{name}, {kind}")
                 int8 = quantize(plan, calibration(task, count)) if kind == "int8" else None
                 says = dequantized(one, plan, int8) if int8 else one
-                found[f"{name}, {kind}"] = measure(plan, vectors_from(says, threshold, x), int8)
+                found[f"{name}, {kind}"] = measure(plan, vectors_from(says, threshold, x, plan.times), int8)
                 progress.advance(bar)
     table = Table("", "flash", "state", "stack", "M instr.", "a step", "fewer", "off by")
     table.title = "bytes, and instructions of one sequence"

@@ -51,7 +51,7 @@ def demo(
     """Train a g-LSTM and a plain LSTM on the same long task for the same time, and compare them."""
     if not (math.isfinite(seconds) and seconds >= 1):
         raise UserError(f"--seconds must be at least 1, not {seconds:g}")
-    require("glstm demo", "lightning", "matplotlib")  # checked here, not in its processes or at the end
+    require("glstm demo", "matplotlib")  # checked here, not in its processes or at the end
     _clear(out)
     glstm, lstm = contestants = [Contestant("g-LSTM", out / "glstm"), Contestant("LSTM", out / "lstm")]
     console = Console()

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from glstm.cli.export import chosen_threshold, deployable, require_test, schedule_of
+from glstm.cli.export import chosen_threshold, deployable, require_test
 from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption, require_folder
 from glstm.cli.train import load_recipe
 from glstm.errors import UserError
@@ -57,7 +57,7 @@ def deploy(
     task = make_task(load_recipe(folder), data or folder.data())
     folder.check_artifacts(task)
     require_test(task)
-    times = schedule_of(task)
+    times = task.schedule()
     console = Console()
     if max_error is not None:
         allowed = max_error / 100 if task.as_percent else max_error

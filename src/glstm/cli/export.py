@@ -38,7 +38,7 @@ def export_to_c(
     from glstm.training.evaluate import predict_deployed, sums_of
 
     model, task, threshold = load_with_task(run, threshold, data)
-    times = schedule_of(task)
+    times = task.schedule()
     runtime, quantized, console = deploy(model, times, threshold), None, Console()
     plan = runtime.plan
     if int8:
@@ -120,16 +120,6 @@ def calibration(task, count: int = CALIBRATION):
     steps = torch.arange(task.steps).view(-1, 1, 1)
     places = torch.minimum(steps, ends).expand(-1, -1, batch.x.shape[2])
     return batch.x.gather(0, places)
-
-
-def schedule_of(task):
-    """What `deploy` is given: the number of steps, or the times of all sequences."""
-    if task.own_times:
-        raise UserError(
-            f"each sequence of {task.name} has its own times, and a deployed network needs to know all times "
-            "beforehand: train on rows at equal intervals, with or without --time"
-        )
-    return task.steps if task.times is None else task.times
 
 
 def whole_length(x, steps: int):

@@ -41,7 +41,7 @@ def predict(
     sequences = _read(file, how)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("predicting", total=len(sequences))
-        found = answers(model, sequences, batch, lambda count: progress.advance(bar, count))
+        found = answers(model, sequences, batch=batch, on_batch=lambda count: progress.advance(bar, count))
     writers[out.suffix.lower()](out, found)
     Console().print(f"{out}: {len(sequences):,} sequences", highlight=False, soft_wrap=True, markup=False)
 
@@ -55,7 +55,4 @@ def _read(file: Path, how: dict[str, Any]):
     parts = read(file, **options_for(file, **how["columns"]))
     if len(parts) > 1:
         raise UserError(f"{file} holds the parts {', '.join(parts)}: predict takes a file with one")
-    sequences = next(iter(parts.values()))
-    if sequences.x[0].shape[1] != how["inputs"]:
-        raise UserError(f"{file} has {sequences.x[0].shape[1]} inputs, and the network {how['inputs']}")
-    return as_trained(sequences, how, str(file))
+    return as_trained(next(iter(parts.values())), how, str(file))

@@ -93,7 +93,7 @@ def train(
     heads of your own are named as package.module:name. The folder holds config.json, metrics.csv, losses.csv, the
     network, a checkpoint and pictures.
     """
-    require("glstm train", "lightning", "matplotlib")
+    require("glstm train", "matplotlib")
     if machine.tensorboard:
         require("glstm train --tensorboard", "tensorboard")
     require_folder(machine.data)
@@ -131,13 +131,21 @@ def start(task: str, preset: str | None, files: FileOptions) -> Recipe:
     options = _given(files)
     if not is_file(task):
         if options:
-            raise UserError(f"--{_dashed(next(iter(options)))} is for files of your own, and {task} is not one")
+            raise UserError(
+                f"--{_dashed(next(iter(options)))} is for files of your own, and {task} is not one: known endings are "
+                f"{', '.join(READERS)}"
+            )
         return find_preset(task, preset)
     if preset is not None:
         raise UserError(f"presets are for the paper's tasks, and {task} is a file: leave out --preset")
     for name in ("test", "validation"):
         if name in options:
             options[name] = share_or_path(options[name])
+            if isinstance(options[name], float) and not 0 <= options[name] < 1:
+                raise UserError(
+                    f"--{name} is a share of the sequences from 0 to 1, such as 0.2, or another file, not "
+                    f"{options[name]:g}"
+                )
     for name, new in (("input", "inputs"), ("target", "target")):
         if name in options:
             options[new] = tuple(options.pop(name))

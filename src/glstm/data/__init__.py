@@ -1,5 +1,6 @@
 """Tasks: from your own arrays and files; the paper's adding problem, sequential MNIST (also permuted) and CIFAR-10."""
 
+import inspect
 from collections.abc import Callable
 
 from glstm.data.adding import Adding as Adding
@@ -14,6 +15,11 @@ from glstm.data.reading import read as read
 from glstm.data.sequences import Sequences as Sequences
 from glstm.data.task import Batch as Batch
 from glstm.data.task import Task as Task
+
+# So that help() and editors show the options: the classes that have them need `Task` before.
+for _function, _makes in ((Task.from_arrays, ArrayTask), (Task.from_file, file_task)):
+    vars(_function)["__signature__"] = inspect.signature(_makes)
+    _function.__doc__ = inspect.getdoc(_makes)
 
 # What makes a task, by name. Those that need files take `folder`, those that need a device take `device`.
 TASKS: dict[str, Callable[..., Task]] = {

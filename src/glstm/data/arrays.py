@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from glstm.data.collect import as_sequences
-from glstm.data.labels import doubt_classes
 from glstm.data.padding import padded, padded_times
-from glstm.data.sequences import PARTS, Sequences, any_known
+from glstm.data.sequences import PARTS, Sequences, any_known, same_times
 from glstm.data.split import cut_windows, is_share, split
 from glstm.data.task import Batch, Stage, Task, generator
 from glstm.errors import UserError
 from glstm.scaling import MISSING, Rescale, Standardize
 
+MOST_SHOWN = 8  # names of inputs or classes
 NOT_KNOWN = -1  # the number of a label that is missing
 FEW_DIGITS = 1e-5  # a channel that varies by less than this share of its mean loses its digits in float32
 
@@ -76,8 +76,8 @@ class ArrayTask(Task):
         given = as_sequences(x, y, times, lengths, **options)
         if given.y is None:
             raise UserError(f"{name} has no targets to learn: give y, or, of a table, name its column by --target")
-        if not isinstance(x, Sequences) and classes is None:
-            doubt_classes(given.y, given.classes, "say values=True")
+        for doubt in given.doubts:
+            warnings.warn(doubt, stacklevel=2)
         self._refuse_missing(given, "")  # now: parts and windows count their sequences anew
         parts = split(given, validation, test, seed, window, options)
         for part, asked in (("validation", validation), ("test", test)):
@@ -142,9 +142,7 @@ class ArrayTask(Task):
             return
         train = parts["train"].times or each
         longest = max(each, key=len)
-        # Times that were computed differ in their last digits: equal are those within a thousandth of a step.
-        near = 1e-3 * float(np.diff(longest).min()) if len(longest) > 1 else 0.0
-        self.own_times = not all(np.allclose(own, longest[: len(own)], rtol=0, atol=near) for own in each)
+        self.own_times = not same_times(each)
         if not self.own_times:
             self.times = torch.from_numpy(longest.copy()).to(self.device)
         self._first = float(min(own[0] for own in train))
@@ -216,8 +214,9 @@ class ArrayTask(Task):
         self.target_scale = torch.tensor(scale, dtype=torch.float32, device=self.device)
 
     def stage(self, seed: int, epoch: int) -> Stage:
-        """The epoch's order; drawn on the CPU to be the same on every device."""
-        draws = generator(torch.device("cpu"), self.name, "order", seed, epoch)
+        """The epoch's order; drawn on the CPU to be the same on every device. The same data under another name have the
+        same order, so that they make the same network, and a run resumes with it."""
+        draws = generator(torch.device("cpu"), "arrays", "order", seed, epoch)
         return (torch.randperm(self.train_size, generator=draws).to(self.device),)
 
     def cut(self, stage: Stage, wanted: slice | Tensor) -> Batch:
@@ -328,9 +327,18 @@ class ArrayTask(Task):
         shortest = min(len(one) for part in self.sequences.values() for one in part.x)
         steps = f"{self.steps:,}" if shortest == self.steps else f"{shortest:,} to {self.steps:,}"
         what = f"{self.outputs} classes" if self.has_classes else f"{self.outputs} value{'s' * (self.outputs > 1)}"
+        what += _in_brackets(self.classes if self.has_classes else self.targets)
         target = f"{what} {'at each step' if self.per_step else 'for each'}"
-        inputs = f"{self.inputs} input{'s' * (self.inputs > 1)}"
+        inputs = f"{self.inputs} input{'s' * (self.inputs > 1)}{_in_brackets(self.channels)}"
         return f"{self.name}: {sizes} sequences of {steps} steps, {inputs}, {target}"
+
+
+def _in_brackets(names: Sequence[str] | None) -> str:
+    """Some of the names, so that one sees what was taken as what."""
+    if not names:
+        return ""
+    some = [name if len(name) <= 20 else f"{name[:20]}..." for name in names[:MOST_SHOWN]]
+    return f" ({', '.join(some)}{', ...' * (len(names) > MOST_SHOWN)})"
 
 
 def _moments(rows: np.ndarray, standardize: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -6,9 +6,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from glstm.data.labels import are_labels, in_order, labels_of
+from glstm.data.labels import (
+    are_labels,
+    doubts_about_classes,
+    doubts_about_minus_one,
+    in_order,
+    labels_of,
+    minus_one_is_a_class,
+    one_label_each,
+)
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
+
+VALUES = "say values=True"
+Found = tuple[Any, tuple[str, ...] | None, tuple[str, ...]]  # y as `Sequences` hold it, its classes, and doubts
 
 
 def as_sequences(
@@ -20,8 +31,12 @@ def as_sequences(
     classes: Sequence[str] | None = None,
     per_step: bool | None = None,
     values: bool = False,
+    minus_one: bool | None = None,
 ) -> Sequences:
-    """x, y, times and lengths as `ArrayTask` takes them."""
+    """x, y, times and lengths as `ArrayTask` takes them.
+
+    `minus_one`: whether -1 at a step is a class; None: y decides.
+    """
     if values and classes is not None:
         raise UserError("values says that y holds numbers to predict, and classes that it holds labels: give one")
     if isinstance(x, Sequences):
@@ -34,14 +49,14 @@ def as_sequences(
     if y is None:
         return found.checked()
     names = None if classes is None else tuple(map(str, classes))
-    y, found_classes = _targets(y, each, per_step, whole_steps(x), names, values)
+    y, found_classes, doubts = _targets(y, each, per_step, whole_steps(x), names, values, minus_one)
     if names is not None:
         if found_classes is None:
             raise UserError("classes are given, but y holds numbers with a fraction: give labels, or leave classes out")
         if unknown := sorted(set(found_classes) - set(names)):
             raise UserError(f"the label {unknown[0]!r:.50} is not among the classes {', '.join(names)}")
     own_classes = found_classes if names is None else names
-    return Sequences(each, y, found.times, own_classes, time_unit=found.time_unit).checked()
+    return Sequences(each, y, found.times, own_classes, time_unit=found.time_unit, doubts=doubts).checked()
 
 
 def _inputs(x: Any, lengths: Any) -> list[np.ndarray]:
@@ -136,8 +151,9 @@ def _targets(
     padded: int | None,
     names: tuple[str, ...] | None,
     values: bool,
-) -> tuple[Any, tuple[str, ...] | None]:
-    """y as `Sequences` hold it, and the classes, if it has any. `padded` is the number of steps in the array of x."""
+    minus_one: bool | None,
+) -> Found:
+    """`padded` is the number of steps in the array of x."""
     if not hasattr(y, "__len__"):
         raise UserError(f"y must hold a target for each of the {len(each)} sequences, not {y!r:.50}")
     own: Any
@@ -155,30 +171,37 @@ def _targets(
         if per_step is None:
             per_step = own.ndim == 3 or (own.ndim == 2 and own.shape[1] == (padded or max(lengths)) > 1)
     if per_step:
-        return _of_steps(own, lengths, names, values)
-    if own.ndim > 2 or (own.ndim == 2 and own.dtype.kind in "OSU"):
+        return _of_steps(own, lengths, names, values, minus_one)
+    if own.ndim > 2:
         raise UserError(f"y must be (N,), (N, K), or have a target for each step, but has the shape {own.shape}")
-    if own.ndim == 1 and not values and are_labels(own):
-        (labels,) = labels_of([own], names, per_step=False)
-        if "" in labels:
+    if not values and are_labels(own):
+        (labels,) = labels_of([one_label_each(own, VALUES)], names)
+        if "" in labels and "" not in (names or ()):
             raise UserError(f"sequence {int(np.argmax(labels == '')) + 1} has no label: leave it out")
-        return labels, in_order([labels])
+        classes = in_order([labels])
+        return labels, classes, () if names else doubts_about_classes([labels], classes, VALUES)
     numbers = _numbers(own, "y")
-    return (numbers if numbers.ndim == 2 else numbers[:, None]), None
+    return (numbers if numbers.ndim == 2 else numbers[:, None]), None, ()
 
 
 def _of_steps(
-    own: Any, lengths: list[int], names: tuple[str, ...] | None, values: bool
-) -> tuple[Any, tuple[str, ...] | None]:
+    own: Any, lengths: list[int], names: tuple[str, ...] | None, values: bool, minus_one: bool | None
+) -> Found:
     rows = [one[:length] for one, length in zip(own, lengths, strict=True)]
     for number, (one, length) in enumerate(zip(rows, lengths, strict=True), 1):
         if len(one) != length:
             raise UserError(f"sequence {number} has {length} steps, and {len(one)} targets")
-    if not values and all(are_labels(one) and one.ndim == 1 for one in rows):
-        labels = labels_of(rows, names, per_step=True)
-        return labels, in_order(labels)
+    if not values and are_labels(*rows):
+        rows = [one_label_each(one, VALUES) for one in rows]
+        is_class = minus_one_is_a_class(rows, names) if minus_one is None else minus_one
+        labels = labels_of(rows, names, minus_one_is_missing=not is_class)
+        classes = in_order(labels)
+        if names is not None:
+            return labels, classes, ()
+        doubts = () if is_class else doubts_about_minus_one(rows, classes)
+        return labels, classes, doubts + doubts_about_classes(labels, classes, VALUES)
     numbers = [_numbers(one, f"targets of sequence {number}") for number, one in enumerate(rows, 1)]
-    return [one if one.ndim == 2 else one[:, None] for one in numbers], None
+    return [one if one.ndim == 2 else one[:, None] for one in numbers], None, ()
 
 
 def _numbers(values: Any, what: str) -> np.ndarray:

@@ -1,12 +1,13 @@
 """A task from anybody's files: one that holds everything, or one for each part."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from glstm.data.arrays import ArrayTask
-from glstm.data.labels import doubt_classes
+from glstm.data.labels import minus_one_is_a_class
 from glstm.data.reading import options_for, read
 from glstm.data.sequences import Sequences
 from glstm.errors import UserError
@@ -28,37 +29,39 @@ def file_task(
     from_start: bool | None = None,
     seed: int = 0,
     name: str | None = None,
+    doubts: bool = True,
     device: torch.device | str = "cpu",
 ) -> ArrayTask:
     """`test` and `validation` are files, or shares of the sequences in `path`, 0.2 each if the file has no such part.
 
     `id`, `time`, `target` and `inputs` are names of columns, for tables. `values`: the targets are numbers to predict,
-    not classes, though they are whole. The other options are `ArrayTask`'s.
+    not classes, though they are whole. `doubts`: warn of what may be meant otherwise. The other options are those of
+    `ArrayTask`.
     """
     columns: dict[str, Any] = {"id": id, "time": time, "target": target, "inputs": inputs}
     columns["classes"] = False if values else None
     columns = {column: value for column, value in columns.items() if value is not None}
     parts = read(path, **columns)
     whole = parts.get("train") or parts["all"]
-    doubt_classes(whole.y, whole.classes, "add --values (values=True)")
+    if not doubts:
+        whole = replace(whole, doubts=())
     others: dict[str, Any] = {}
     for part, asked in (("validation", validation), ("test", test)):
         if isinstance(asked, str | Path):
-            others[part] = _only(read(asked, **_same_inputs(asked, columns, whole)), part, asked)
+            others[part] = _only(read(asked, **_alike(asked, columns, whole)), part, asked)
         elif asked is None and part in parts:
             others[part] = parts[part]
         else:
             others[part] = 0.2 if asked is None else asked
-    name = Path(path).stem.removesuffix("_TRAIN") if name is None else name
     task = ArrayTask(
         whole, **others, columns={column: columns[column] for column in ("id", "time", "classes") if column in columns},
         missing=missing, standardize=standardize, window=window, from_start=from_start, seed=seed,
-        name=name, device=device,
+        name=Path(path).stem.removesuffix("_TRAIN") if name is None else name, device=device,
     )  # fmt: skip
     given: dict[str, Any] = {
         "path": _absolute(path), "test": _absolute(test), "validation": _absolute(validation), "id": id, "time": time,
         "target": target, "inputs": inputs, "values": values or None, "missing": missing, "standardize": standardize,
-        "window": window, "from_start": from_start, "seed": seed,
+        "window": window, "from_start": from_start, "seed": seed, "name": name,
     }  # fmt: skip
     task.source = {option: value for option, value in given.items() if value is not None}
     return task
@@ -68,9 +71,15 @@ def _absolute(part: Path | str | float | None) -> Any:
     return str(Path(part).resolve()) if isinstance(part, str | Path) else part
 
 
-def _same_inputs(path: Path | str, columns: dict[str, Any], whole: Sequences) -> dict[str, Any]:
-    """Options to read another table by: the inputs of the first, by name, whatever the order of its columns is."""
-    return columns | options_for(path, inputs=whole.channels) if whole.channels else columns
+def _alike(path: Path | str, columns: dict[str, Any], whole: Sequences) -> dict[str, Any]:
+    """Options to read another file by: the inputs of the first, by name, whatever the order of its columns is, and what
+    -1 and whole numbers mean in the first."""
+    found: dict[str, Any] = {} if whole.channels is None else {"inputs": whole.channels}
+    if whole.classes is not None:
+        found["minus_one"] = minus_one_is_a_class((), whole.classes)
+    elif whole.y is not None:  # all its values may be whole by chance
+        found["classes"] = False
+    return columns | options_for(path, **found)
 
 
 def _only(parts: dict[str, Sequences], part: str, path: Path | str) -> Sequences:

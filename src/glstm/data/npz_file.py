@@ -5,25 +5,44 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glstm.data.labels import are_labels, in_order, labels_of
+from glstm.data.labels import (
+    are_labels,
+    doubts_about_classes,
+    doubts_about_minus_one,
+    in_order,
+    labels_of,
+    minus_one_is_a_class,
+    one_label_each,
+)
 from glstm.data.parsing import existing_file, quoted, refuse_bombs
 from glstm.data.sequences import PARTS, Floats, Sequences
 from glstm.errors import DataError
 
 OF_A_PART = ("x", "y", "times", "lengths")
 OF_ALL = ("classes", "channels", "targets")
+VALUES = "add --values (values=True), or store them as floats"
 
 Array = NDArray[Any]
 
 
-def read_npz(path: Path | str, *, per_step: bool | None = None, classes: bool | None = None) -> dict[str, Sequences]:
+@dataclass(frozen=True)
+class Raw:
+    """The targets of a part, cut to the lengths of its sequences: one row of all, or one for each sequence."""
+
+    rows: list[Array]
+    per_step: bool
+
+
+def read_npz(
+    path: Path | str, *, per_step: bool | None = None, classes: bool | None = None, minus_one: bool | None = None
+) -> dict[str, Sequences]:
     """The parts of an .npz file: "all", or those of "train", "validation" and "test" that it has.
 
     - x: (N, T, D) numbers, or (N, T) for one input; NaN is a missing one.
@@ -36,7 +55,8 @@ def read_npz(path: Path | str, *, per_step: bool | None = None, classes: bool | 
     - channels, targets: names of the inputs and of the K target values.
 
     `per_step` says whether y has a target for each step. By default a second dimension of y as long as x's, and longer
-    than 1, says so. `classes=False`: whole numbers are values.
+    than 1, says so. `classes=False`: whole numbers are values. `minus_one`: whether -1 at a step is a class; by default
+    it is one if any part has a number below it or `classes` has it.
     """
     path = existing_file(path)
     try:
@@ -47,14 +67,27 @@ def read_npz(path: Path | str, *, per_step: bool | None = None, classes: bool | 
             as_values(raw, shared["classes"])
         check_kinds(raw, shared["classes"])
         made: dict[str, Sequences] = {}
+        found: dict[str, Raw] = {}
         for name, arrays_of in raw.items():
             with naming(name):
-                made[name] = part(arrays_of, shared, per_step, arrays.get("times"))
-        names_of_classes = shared["classes"] or all_classes(made.values())
+                made[name], own = part(arrays_of, shared, per_step, arrays.get("times"))
+                found |= {} if own is None else {name: own}
+        if minus_one is None:
+            minus_one = minus_one_is_a_class([row for own in found.values() for row in own.rows], shared["classes"])
+        for name, own in found.items():
+            with naming(name):
+                made[name] = replace(made[name], y=targets(own, shared["classes"], minus_one))
+        labels = all_labels(made.values())
+        names_of_classes = shared["classes"] or (in_order(labels) if labels else None)
         value_names = None if names_of_classes is not None else shared["targets"]
+        doubts: tuple[str, ...] = ()
+        if shared["classes"] is None:
+            steps = [row for own in found.values() if own.per_step and not minus_one for row in own.rows]
+            doubts = doubts_about_minus_one(steps, names_of_classes)
+            doubts += doubts_about_classes(labels, names_of_classes, "add --values (values=True)")
         for name, own in made.items():
             with naming(name):
-                made[name] = replace(own, classes=names_of_classes, targets=value_names).checked()
+                made[name] = replace(own, classes=names_of_classes, targets=value_names, doubts=doubts).checked()
         agree(made)
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from None
@@ -145,8 +178,10 @@ def names(arrays: dict[str, Array], which: str) -> tuple[str, ...] | None:
     if values.ndim != 1 or values.dtype.kind not in "Uiu":
         raise DataError(f"{which} must be a list of names, not {described(values)}")
     result = tuple(map(str, values.tolist()))
-    if len(set(result)) < len(result) or "" in result:
-        raise DataError(f"{which} must hold different names, none of them empty")
+    if len(set(result)) < len(result):
+        raise DataError(f"{which} must hold different names")
+    if "" in result and which != "classes":
+        raise DataError(f"{which} must hold names, none of them empty")
     return result
 
 
@@ -182,13 +217,13 @@ def check_kinds(raw: dict[str, dict[str, Array]], given: tuple[str, ...] | None)
         raise DataError("y names classes in different ways in different parts")
 
 
-def all_classes(made: Iterable[Sequences]) -> tuple[str, ...] | None:
-    """The same classes for all parts: all that come up."""
-    labels: list[Any] = []
+def all_labels(made: Iterable[Sequences]) -> list[Array]:
+    """Those of all parts, which have the same classes; none if the targets are values."""
+    rows: list[Any] = []
     for own in made:
         if own.y is not None:
-            labels += own.y if isinstance(own.y, list) else [own.y]
-    return in_order(labels) if labels and labels[0].dtype.kind == "U" else None
+            rows += own.y if isinstance(own.y, list) else [own.y]
+    return [row for row in rows if row.dtype.kind == "U"]
 
 
 def part(
@@ -196,14 +231,14 @@ def part(
     shared: dict[str, tuple[str, ...] | None],
     per_step: bool | None,
     times_of_all: Array | None,
-) -> Sequences:
-    """One part as sequences, which do not know all classes yet."""
+) -> tuple[Sequences, Raw | None]:
+    """One part as sequences without targets, and these: what they mean is decided for all parts together."""
     x = inputs(arrays["x"])
     lengths = cut_lengths(arrays.get("lengths"), len(x), x.shape[1])
     times, unit = cut_times(arrays.get("times", times_of_all), lengths, x.shape[1])
-    y = targets(arrays.get("y"), lengths, x.shape[1], shared["classes"], per_step)
+    y = raw_targets(arrays["y"], lengths, x.shape[1], per_step) if "y" in arrays else None
     cut = [sequence[:length] for sequence, length in zip(x, lengths)]
-    return Sequences(cut, y, times, channels=shared["channels"], time_unit=unit)
+    return Sequences(cut, None, times, channels=shared["channels"], time_unit=unit), y
 
 
 @contextmanager
@@ -256,9 +291,7 @@ def cut_times(times: Array | None, lengths: list[int], steps: int) -> tuple[list
     return [row[:length].copy() for row, length in zip(rows, lengths)], unit
 
 
-def targets(y: Array | None, lengths: list[int], steps: int, given: Sequence[str] | None, per_step: bool | None):
-    if y is None:
-        return None
+def raw_targets(y: Array, lengths: list[int], steps: int, per_step: bool | None) -> Raw:
     if not y.ndim or len(y) != len(lengths):
         raise DataError(f"y must have {len(lengths)} rows, one for each sequence, but its shape is {y.shape}")
     fits = y.ndim in (2, 3) and y.shape[1] == steps
@@ -274,17 +307,19 @@ def targets(y: Array | None, lengths: list[int], steps: int, given: Sequence[str
         raise DataError(f"y has the shape {y.shape}; (N,), (N, K), (N, T) or (N, T, K) are possible")
     rows = [row[:length] for row, length in zip(y, lengths)] if per_step else [y]
     if are_classes(y):
-        if y.shape[-1] > 1:
-            raise DataError(
-                f"y has {y.shape[-1]} whole numbers or texts where one class belongs; if they are values, add --values "
-                "(classes=False), or store them as floats"
-            )
-        rows = labels_of([row[:, 0] for row in rows], given, bool(per_step))
-        if not per_step and (rows[0] == "").any():
+        rows = [one_label_each(row, VALUES) for row in rows]
+    return Raw(rows, bool(per_step))
+
+
+def targets(own: Raw, given: Sequence[str] | None, minus_one: bool) -> Any:
+    """As `Sequences` hold them."""
+    if are_classes(own.rows[0]):
+        rows = labels_of(own.rows, given, minus_one_is_missing=own.per_step and not minus_one)
+        if not own.per_step and "" not in (given or ()) and (rows[0] == "").any():
             raise DataError(f"the label of sequence {np.flatnonzero(rows[0] == '')[0] + 1} is empty")
     else:
-        rows = [floats(row) for row in rows]
-    return rows if per_step else rows[0]
+        rows = [floats(row) for row in own.rows]
+    return rows if own.per_step else rows[0]
 
 
 def agree(made: dict[str, Sequences]) -> None:

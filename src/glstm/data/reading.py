@@ -15,8 +15,8 @@ from glstm.errors import UserError
 # The reader of each ending, and the options it takes.
 READERS: dict[str, tuple[Callable[..., Sequences | dict[str, Sequences]], tuple[str, ...]]] = {
     ".ts": (read_ts, ("classes",)),
-    ".npz": (read_npz, ("per_step", "classes")),
-    **dict.fromkeys(TABLES, (read_table, ("id", "time", "target", "inputs", "classes"))),
+    ".npz": (read_npz, ("per_step", "classes", "minus_one")),
+    **dict.fromkeys(TABLES, (read_table, ("id", "time", "target", "inputs", "classes", "minus_one"))),
 }
 
 

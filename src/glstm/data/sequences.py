@@ -34,6 +34,7 @@ class Sequences:
     targets: tuple[str, ...] | None = None  # names of the K target values
     names: tuple[str, ...] | None = None  # of the sequences, such as ids
     time_unit: str | None = None  # what one unit of `times` is, such as "seconds"; None: nobody said
+    doubts: tuple[str, ...] = ()  # what may be meant otherwise, in sentences: a task made from these warns of it
 
     def __len__(self) -> int:
         return len(self.x)
@@ -138,8 +139,18 @@ class Sequences:
         used = set(np.unique(np.concatenate(y) if isinstance(y, list) else y).tolist())
         if isinstance(y, list):
             used.discard("")
+            if "" in known:
+                raise DataError("an empty text cannot be the name of a class: at a step it is a missing label")
         if unknown := sorted(used - known):
             raise DataError(f"the label {unknown[0]!r} is not one of the classes")
+
+
+def same_times(each: list[Floats]) -> bool:
+    """Whether these are one row of times, from its beginning; of sequences of unequal lengths, too. Times that were
+    computed differ in their last digits: equal are those within a thousandth of a step."""
+    longest = max(each, key=len)
+    near = 1e-3 * float(np.diff(longest).min()) if len(longest) > 1 else 0.0
+    return all(np.allclose(own, longest[: len(own)], rtol=0, atol=near) for own in each)
 
 
 def any_known(targets: np.ndarray) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from glstm.data.collect import as_sequences
-from glstm.data.labels import WHOLE
+from glstm.data.labels import WHOLE, minus_one_is_a_class
 from glstm.data.sequences import PARTS, Sequences, any_known
 from glstm.errors import UserError
 
@@ -19,6 +19,8 @@ def split(
     """The parts that are not empty, "train" first. Shares are of all sequences in `whole`."""
     parts: dict[str, Sequences] = {}
     shares: dict[str, float] = {}
+    if whole.classes is not None:
+        options = options | {"minus_one": minus_one_is_a_class((), whole.classes)}
     for name, asked in (("validation", validation), ("test", test)):
         if is_share(asked):
             share = float(asked or 0)

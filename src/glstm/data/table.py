@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glstm.data.labels import (
+    doubts_about_classes,
+    doubts_about_minus_one,
+    in_order,
+    minus_one_is_a_class,
+    one_label_each,
+)
 from glstm.data.parsing import LONGEST_LABEL, existing_file, quoted, seconds_since_1970
 from glstm.data.sequences import Floats, Sequences
 from glstm.data.table_file import load
@@ -16,6 +23,10 @@ from glstm.errors import DataError, UserError
 
 if TYPE_CHECKING:
     import polars as pl
+
+# Targets that vary in so few of so many ids are more likely wrong than targets of steps.
+FEW_IDS, ENOUGH_IDS = 0.05, 10
+VALUES = "add --values (values=True)"
 
 
 def read_table(
@@ -26,6 +37,7 @@ def read_table(
     target: str | Sequence[str] | None = None,
     inputs: str | Sequence[str] | None = None,
     classes: Sequence[str] | bool | None = None,
+    minus_one: bool | None = None,
 ) -> Sequences:
     """The sequences of a table. Rows are counted from 1, without the header.
 
@@ -35,9 +47,11 @@ def read_table(
       and numbers stay numbers, also those that look like 19580329. Without it the rows are taken in their order.
     - target: one column, or several of values. If it is the same in all rows of each id, it is the target of the
       sequence, otherwise each step has its own; one that is given in some rows only counts as different.
-      Text, truth values and whole numbers are classes, other numbers are values. Several columns are always values.
+      Text, truth values and whole numbers are classes, other numbers are values. Several columns are values,
+      which whole numbers are only with `classes=False`.
     - inputs: the columns of the inputs, by default all others.
     - classes: the names of the classes in order; or False: whole numbers are values; or True: any target is a class.
+    - minus_one: whether -1 at a step is a class; by default it is one if a label is below it or `classes` has it.
     """
     path = existing_file(path)
     try:
@@ -52,7 +66,7 @@ def read_table(
             order = order[np.lexsort((times[order], group))]
             table.refuse_same_times(time or "", times[order], order, group, has_ids=id is not None)
         x = np.stack([table.numbers(name) for name in columns], axis=1)[order]
-        own = table.targets(targets, classes, order, starts, per_step=id is None, names=names)
+        own = table.targets(targets, classes, order, starts, per_step=id is None, names=names, minus_one=minus_one)
         return Sequences(
             np.split(x, starts),
             own.y,
@@ -62,6 +76,7 @@ def read_table(
             tuple(targets) if targets and own.classes is None else None,
             names,
             unit,
+            own.doubts,
         ).checked()
     except DataError as error:
         raise DataError(f"{path.name}: {error}") from None
@@ -75,6 +90,7 @@ def chosen(names: str | Sequence[str] | None) -> list[str]:
 class Targets:
     y: NDArray[np.str_] | Floats | list[NDArray[np.str_]] | list[Floats] | None
     classes: tuple[str, ...] | None
+    doubts: tuple[str, ...] = ()
 
 
 class Table:
@@ -186,15 +202,17 @@ class Table:
         import polars as pl
 
         different = series.drop_nulls().unique(maintain_order=True)
+        others = different.filter(different.cast(pl.Float64, strict=False).is_null())
         values = []
         for text in different:
             try:
                 values.append(seconds_since_1970(text))
             except ValueError:
-                row = self.rows[(series == text).arg_max() or 0]
+                wrong = others[0] if 2 * len(others) < len(different) else text  # among numbers, what is no number
+                row = self.rows[(series == wrong).arg_max() or 0]
                 raise DataError(
-                    f"the column {quoted(name)} holds {quoted(text)} in row {row}: times are numbers, or dates such as "
-                    f"2007-01-31 or 2007-01-31 12:30:00"
+                    f"the column {quoted(name)} holds {quoted(wrong)} in row {row}: times are numbers, or dates such "
+                    f"as 2007-01-31 or 2007-01-31 12:30:00, all of one kind"
                 ) from None
         return series.replace_strict(different, pl.Series(values), default=None, return_dtype=pl.Float64)
 
@@ -219,6 +237,7 @@ class Table:
         *,
         per_step: bool,
         names: tuple[str, ...] | None,
+        minus_one: bool | None,
     ) -> Targets:
         """Targets of the sequences, or of their steps if `per_step` or if they vary within a sequence."""
         if not names_of_targets:
@@ -233,19 +252,53 @@ class Table:
                 raise DataError("several target columns are values, but classes are asked for")
             y = np.stack([self.numbers(name, "targets that are values") for name in names_of_targets], axis=1)
             y = y[order]
+            if classes is None and all(self.whole_numbers(name) is not None for name in names_of_targets):
+                one_label_each(np.nan_to_num(y).astype(np.int64), VALUES, "the target")
         same = y[1:] == y[:-1]
         if y.ndim == 2:
             same = (same | (np.isnan(y[1:]) & np.isnan(y[:-1]))).all(axis=1)
         same[starts - 1] = True
         if per_step or not same.all():
-            return Targets(np.split(y, starts), found)
+            doubts = () if per_step else self.doubts_about_steps(names_of_targets, y, same, order, starts, names or ())
+            if found is not None and (whole := self.whole_numbers(names_of_targets[0])) is not None:
+                y, found, doubts = without_minus_one(y, found, whole[order], given_classes(classes), minus_one)
+            if classes is None:
+                doubts += doubts_about_classes([y], found, VALUES)
+            return Targets(np.split(y, starts), found, doubts)
         y = y[[0, *starts]]
         if found is not None and (y == "").any():
             which = np.flatnonzero(y == "")[0]
             raise DataError(
                 f"the sequence {quoted((names or ('',))[which])} has no {quoted(names_of_targets[0])} at all"
             )
-        return Targets(y, found)
+        return Targets(y, found, doubts_about_classes([y], found, VALUES) if classes is None else ())
+
+    def doubts_about_steps(
+        self,
+        targets: list[str],
+        y: np.ndarray,
+        same: NDArray[np.bool_],
+        order: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        names: tuple[str, ...],
+    ) -> tuple[str, ...]:
+        """What to say if the targets vary in very few ids: one wrong row makes targets of steps from those of all."""
+        varying = np.unique(np.searchsorted(starts, np.flatnonzero(~same) + 1, side="right"))
+        if len(names) < ENOUGH_IDS or len(varying) > max(1, FEW_IDS * len(names)):
+            return ()
+        first, last = [0, *starts, len(order)][varying[0] : varying[0] + 2]
+        _, kinds, counts = np.unique(y[first:last], axis=0, return_inverse=True, return_counts=True)
+        odd = first + int(np.argmax(kinds.ravel() != np.argmax(counts)))
+        return (
+            f"the target {', '.join(map(quoted, targets))} is the same in all rows of an id, but not in {len(varying)} "
+            f"of {len(names):,} ids, so each step has a target of its own: if each id should have one, look at row "
+            f"{self.rows[order[odd]]}, of {quoted(names[varying[0]])}",
+        )
+
+    def whole_numbers(self, name: str) -> NDArray[np.int64] | None:
+        """A column of whole numbers, 0 where one is missing; None if it holds others."""
+        column = self.column(name)
+        return column.fill_null(0).to_numpy() if column.dtype.is_integer() else None
 
     def is_class(self, name: str, classes: Sequence[str] | bool | None) -> bool:
         if classes is not None:
@@ -267,8 +320,7 @@ class Table:
         labels = text.fill_null("").to_numpy().astype(np.str_)
         classes = given_classes(given)
         if classes is None:
-            found = pl.DataFrame({"value": column, "name": text}).unique().drop_nulls().filter(pl.col("name") != "")
-            classes = tuple(found.sort("value", "name")["name"].unique(maintain_order=True).to_list())
+            classes = in_order([labels])
             if isinstance(column.dtype, pl.Enum):
                 classes = tuple(column.dtype.categories.to_list())
         if not classes:
@@ -279,6 +331,21 @@ class Table:
                 f"of the classes"
             )
         return labels, classes
+
+
+def without_minus_one(
+    labels: NDArray[np.str_],
+    classes: tuple[str, ...],
+    numbers: NDArray[np.int64],
+    given: tuple[str, ...] | None,
+    minus_one: bool | None,
+) -> tuple[NDArray[np.str_], tuple[str, ...], tuple[str, ...]]:
+    """Labels of steps, their classes, and doubts: -1 is missing, unless it is a class."""
+    if minus_one_is_a_class([numbers], given) if minus_one is None else minus_one:
+        return labels, classes, ()
+    labels = np.where(numbers == -1, "", labels)
+    classes = classes if given else in_order([labels])
+    return labels, classes, () if given else doubts_about_minus_one([numbers], classes)
 
 
 def given_classes(classes: Sequence[str] | bool | None) -> tuple[str, ...] | None:

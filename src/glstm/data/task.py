@@ -1,9 +1,11 @@
 """A Task: sequences in, targets out, and how wrong an answer is."""
 
+import difflib
 import hashlib
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
@@ -79,6 +81,7 @@ class Task(ABC):
         """A task from your own arrays; `glstm.data.ArrayTask` says which options there are."""
         from glstm.data.arrays import ArrayTask
 
+        _check_options("Task.from_arrays", ArrayTask, options)
         return ArrayTask(x, y, **options)
 
     @staticmethod
@@ -86,6 +89,7 @@ class Task(ABC):
         """A task from your own files; `glstm.data.file_task` says which options there are."""
         from glstm.data.from_file import file_task
 
+        _check_options("Task.from_file", file_task, options)
         return file_task(path, **options)
 
     def batches(self, part: str, batch: int, seed: int = 0, epoch: int = 0, start: int = 0) -> Iterator[Found]:
@@ -130,6 +134,24 @@ class Task(ABC):
     @abstractmethod
     def errors(self, prediction: Tensor, y: Tensor) -> Tensor:
         """The metric of each sample, in the same shapes."""
+
+    def schedule(self) -> int | Tensor:
+        """What `glstm.deploy` takes: the number of steps, or the times (T,) of the steps if they have times."""
+        if self.own_times:
+            raise UserError(
+                f"each sequence of {self.name} has its own times, and a deployed network needs to know all times "
+                f"beforehand: {self._how_to_share_times()}"
+            )
+        return self.steps if self.times is None else self.times
+
+    def _how_to_share_times(self) -> str:
+        from glstm.data.sequences import same_times
+
+        parts = getattr(self, "sequences", {}).values()  # a task that makes its sequences itself has none to look at
+        each = [own for part in parts for own in part.from_start().times or ()]
+        if each and same_times(each):
+            return "only their starts differ, so train with --from-start (from_start=True)"
+        return "train on rows at equal intervals, with --from-start (from_start=True), or leave the times out"
 
     def grid(self) -> Tensor:
         """Times (T,) that show the gates in a picture: evenly spaced over those of the sequences."""
@@ -186,6 +208,17 @@ class Task(ABC):
 
     def format_error(self, value: float) -> str:
         return f"{100 * value:.2f} %" if self.as_percent else f"{value:.2e}"
+
+
+def _check_options(name: str, makes: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Refuses options that the function or class does not have."""
+    parameters = inspect.signature(makes).parameters.values()
+    known = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, 1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            raise UserError(f"{name} has no option {option!r}{hint or ':'} it has {', '.join(known)}")
 
 
 def check_sizes(**sizes: int | None) -> None:

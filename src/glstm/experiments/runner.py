@@ -19,7 +19,7 @@ from glstm.ops.gpu.scan import tiles_of
 from glstm.recipes import Recipe, make_task, model_maker
 from glstm.storage import write_json
 from glstm.training.display import Display, EpochRow
-from glstm.training.fabric import Fabric
+from glstm.training.fabric import Processes
 from glstm.training.loop import Run, Trainer
 
 UNKNOWN = {"device": "an unknown machine", "commit": "unknown", "software": {}}
@@ -88,7 +88,7 @@ class Runner:
     def __init__(
         self,
         store: Store,
-        fabric: Fabric,
+        fabric: Processes,
         data: Path | str | None,
         where: dict[str, Any],
         machine: dict[str, Any],

@@ -8,6 +8,7 @@ import copy
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 
 import numpy as np
 import torch
@@ -79,8 +80,9 @@ def _check(plan: Plan, vectors: Vectors) -> None:
 def _header(plan: Plan, name: str, int8: Quantized | None) -> str:
     upper, kind = name.upper(), "int8" if int8 else "float32"
     units = ", ".join(str(layer.units) for layer in plan.layers)
+    about = _about_times(plan) + _about_inputs(plan)
     return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for sequences of {plan.steps} steps.
-   Written by glstm. Needs no library, allocates nothing, has no state except the caller's.{_about_inputs(plan)} */
+   Written by glstm. Needs no library, allocates nothing, has no state except the caller's.{about} */
 #ifndef {upper}_H
 #define {upper}_H
 
@@ -116,6 +118,27 @@ void {name}_output(const {name}_state *state, float *y);
 
 #endif
 """
+
+
+def _about_times(plan: Plan) -> str:
+    """When samples are due: a schedule is right at its own times only."""
+    if all(layer.k is None for layer in plan.layers):
+        return "\n   Times do not matter: every unit is open at every sample."
+    times = plan.times
+    first, steps = float(times[0]), len(times)
+    step = float(times[-1] - first) / max(steps - 1, 1)
+    if np.allclose(times, first + step * np.arange(steps), rtol=0, atol=1e-3 * step):
+        every = f"a sample every {step:.6g}, the first" if steps > 1 else "one sample,"
+        counted = first == step == 1
+        unit = "steps are counted" if counted else "in the unit of the times of training"
+        return f"\n   Times: {every} at {first:.10g}; {unit}."
+    return "\n" + "\n".join(
+        wrap(
+            f"Times: the samples are due at these, in the unit of the times of training: "
+            f"{', '.join(f'{time:.10g}' for time in times)}.",
+            117, initial_indent="   ", subsequent_indent="   ",
+        )
+    )  # fmt: skip
 
 
 def _about_inputs(plan: Plan) -> str:

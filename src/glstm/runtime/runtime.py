@@ -43,9 +43,10 @@ def deploy(
     """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
-    gates' mu and sigma. threshold: units at k <= threshold are closed; None: the layer's own. reads: when the head
-    reads, at the "last" step, at "every" step, or at the steps given, counted from 1; None: as the model does. A model
-    that reads the mean or the maximum of all steps reads that of the steps so far.
+    gates' mu and sigma; of a task, `task.schedule()` is the right one. threshold: units at k <= threshold are closed;
+    None: the layer's own. reads: when the head reads, at the "last" step, at "every" step, or at the steps given,
+    counted from 1; None: as the model does. A model that reads the mean or the maximum of all steps reads that of the
+    steps so far.
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
@@ -56,6 +57,10 @@ def deploy(
         raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
     threshold = check_threshold(model.layer.threshold if threshold is None else threshold)
     times = _times(steps)
+    if _is_number(steps):
+        _require_counted(model.layer, len(times))
+    else:
+        model.layer.warn_of_new_times([times])
     if reads is None:
         reads = "every" if model.reads == "every" else "last"
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
@@ -63,8 +68,22 @@ def deploy(
     return Runtime(make_plan(model, times, threshold, every=every), at, model.layer.batch_first)
 
 
+def _is_number(steps: Any) -> bool:
+    return hasattr(steps, "__index__") and not isinstance(steps, Tensor | np.ndarray | bool | np.bool_)
+
+
+def _require_counted(layer: GatedLSTM, steps: int) -> None:
+    """Gates that have learned other times than 1, 2, ... would open at wrong steps, and nothing else would show it."""
+    if layer.gate.names and layer.seen is not None and not layer.seen.counted:
+        raise ValueError(
+            f"{steps} steps stand for the times 1 to {steps}, but the network was trained at times from "
+            f"{layer.seen.in_words}: give the times of the steps instead of their number; of a task they are "
+            "task.schedule()"
+        )
+
+
 def _times(steps: Any) -> Tensor:
-    if hasattr(steps, "__index__") and not isinstance(steps, Tensor | np.ndarray | bool | np.bool_):
+    if _is_number(steps):
         count = index(steps)
         if count < 1:
             raise ValueError(f"steps must be at least 1, not {count}")

@@ -14,7 +14,7 @@ _LATER = {"Population": "glstm.training.population", "Trainer": "glstm.training.
 
 
 def __getattr__(name: str) -> Any:
-    """Names that need Lightning are imported on first use."""
+    """Names that take long to import are imported on first use."""
     from importlib import import_module
 
     if name in _LATER:

@@ -18,7 +18,7 @@ from glstm.training.best import check_patience, rule_for
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
-from glstm.training.fabric import Fabric, make_fabric
+from glstm.training.fabric import Processes, make_fabric
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run
 from glstm.training.run import RunFolder
@@ -45,7 +45,7 @@ class Trainer:
         settings: Settings | Sequence[Settings],
         folders: RunFolder | Path | str | Sequence[RunFolder | Path | str],
         *,
-        fabric: Fabric | None = None,
+        fabric: Processes | None = None,
         precision: str = "32-true",
     ):
         settings = [settings] if isinstance(settings, Settings) else list(settings)

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +24,13 @@ from glstm.layers import gated_layers
 from glstm.ops.gpu import choice, sparse
 from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first_gates
+from glstm.training.fabric import Processes
 from glstm.training.graph import captured
 from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
 from glstm.training.room import OpenUnits
 from glstm.training.settings import Settings, check_together
 from glstm.training.stack import Group, Stack
-
-if TYPE_CHECKING:
-    from lightning.fabric import Fabric
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
@@ -70,7 +68,7 @@ class Population:
         precision: str = "32-true",
         graph: bool = True,
         together: bool | None = None,
-        fabric: "Fabric | None" = None,
+        fabric: Processes | None = None,
     ):
         if precision not in PRECISIONS:
             raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r:.50}")
