@@ -113,7 +113,10 @@ def test_targets_of_steps_and_windows(tmp_path):
     (tmp_path / "wave.csv").write_text(f"t,sine,cosine\n{rows}\n")
     train = ["train", "wave.csv", "--time", "t", "--target", "cosine", "--window", 40, *SHORT, "--out", "r"]
     out = run(*train, cwd=tmp_path)
-    assert "6 training, 2 validation and 2 test sequences of 40 steps, 1 input (sine), 1 value (cosine) at each step" in out
+    assert (
+        "6 training, 2 validation and 2 test sequences of 40 steps, 1 input (sine), 1 value (cosine) at each step"
+        in out
+    )
     assert "mean absolute error" in json.loads(run("evaluate", "r", "--json", cwd=tmp_path))["rows"][0]
     run("predict", "r", "wave.csv", "--out", "p.csv", cwd=tmp_path)
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
