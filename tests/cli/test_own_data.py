@@ -100,7 +100,7 @@ def test_a_table_with_times_and_missing_values(tmp_path):
     assert done.returncode == 2
     assert 'a missing value, at step 2, channel 2: choose missing="carry"' in done.stderr
     out = run("train", *table, "--missing", "mask", *SHORT, "--out", "r", cwd=tmp_path)
-    assert "2 inputs, 2 classes" in out
+    assert "2 inputs (heart, oxygen), 2 classes (ill, well) for each" in out
     run("predict", "r", "log.csv", "--out", "p.npz", cwd=tmp_path)
     assert np.load(tmp_path / "p.npz")["outputs"].shape == (24, 2)
     done = glstm_command("deploy", "r", cwd=tmp_path)
@@ -113,7 +113,10 @@ def test_targets_of_steps_and_windows(tmp_path):
     (tmp_path / "wave.csv").write_text(f"t,sine,cosine\n{rows}\n")
     train = ["train", "wave.csv", "--time", "t", "--target", "cosine", "--window", 40, *SHORT, "--out", "r"]
     out = run(*train, cwd=tmp_path)
-    assert "6 training, 2 validation and 2 test sequences of 40 steps, 1 input, 1 value at each step" in out
+    assert (
+        "6 training, 2 validation and 2 test sequences of 40 steps, 1 input (sine), 1 value (cosine) at each step"
+        in out
+    )
     assert "mean absolute error" in json.loads(run("evaluate", "r", "--json", cwd=tmp_path))["rows"][0]
     run("predict", "r", "wave.csv", "--out", "p.csv", cwd=tmp_path)
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
@@ -168,7 +171,8 @@ def test_whole_numbers_as_values(tmp_path):
 def test_whole_numbers_of_tables_and_ts_files_as_values(tmp_path, name, text, options):
     (tmp_path / name).write_text(text)
     out = run("train", name, *options, "--values", *SHORT, "--out", "r", cwd=tmp_path)
-    assert "24 training, 8 validation and 8 test sequences of 2 steps, 1 input, 1 value for each" in out
+    shown = out.replace("input (a)", "input").replace("value (y)", "value")  # a table has names for them
+    assert "24 training, 8 validation and 8 test sequences of 2 steps, 1 input, 1 value for each" in shown
     assert json.loads((tmp_path / "r" / "config.json").read_text())["recipe"]["data"]["values"] is True
 
 
