@@ -6,7 +6,7 @@ from torch import Tensor
 
 from glstm.gates import Gate, Gaussian, Open, Phased
 from glstm.ops import gated_lstm
-from glstm.ops.gpu import fused
+from glstm.ops.gpu import choice, fused
 from glstm.timed import Times, table
 from glstm.times import Frame, count_up
 from glstm.weights import Weights
@@ -38,6 +38,8 @@ class Layer(NamedTuple):
         kind = KINDS.get(type(self.gate))
         if kind is None or self.segment is not None or self.backend not in ("auto", "cuda"):
             return None
+        if self.threshold > 0 and not self.sequence and x.shape[1] >= choice.MANY_SAMPLES:
+            return None  # the operator may compute open units only, from a table
         leak = self.gate.alpha if isinstance(self.gate, Phased) and self.training else 0.0
         gate = fused.Gate(kind, leak, self.threshold, *self.frame)
         call = fused.Call(gate, self.times, self.backwards, self.candidate, self.sequence)

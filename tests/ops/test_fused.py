@@ -12,7 +12,7 @@ from emulated import started
 from glstm import GLSTM, LSTM, PLSTM
 from glstm.gated import GatedLSTM
 from glstm.gates import Gaussian, Open, Phased
-from glstm.ops.gpu import fused
+from glstm.ops.gpu import choice, fused
 from glstm.ops.gpu.runtime import Prepared, compile_kernels, compiler
 from glstm.timed import table
 from glstm.times import PLAIN, Frame
@@ -306,7 +306,7 @@ class Wider(Gaussian):
 
 
 @exactly
-def test_emulated_what_is_unusual_goes_by_a_table(emulated, precision):
+def test_emulated_what_is_unusual_goes_by_a_table(emulated, precision, monkeypatch):
     emulated(1)
     x, times = torch.randn(4, 3, 1), torch.arange(1.0, 5.0)
     layer = g_lstm(1, 8)
@@ -332,6 +332,10 @@ def test_emulated_what_is_unusual_goes_by_a_table(emulated, precision):
     layer.segment = 2
     assert by_table(lambda: layer(x))[0]
     layer.segment = None
+    monkeypatch.setattr(choice, "MANY_SAMPLES", 3)  # then the operator may skip closed units
+    layer.threshold = 0.01
+    assert by_table(lambda: layer(x, sequence=False))[0]
+    assert not by_table(lambda: layer(x))[0]
     layer.weight_hh_l0 = nn.Parameter(torch.randn(32, 7))
     with pytest.raises(ValueError, match=r"must have shape"):
         layer(x)
