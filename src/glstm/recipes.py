@@ -165,11 +165,15 @@ def _find_task(name: str) -> Callable[..., Any]:
     return registry.find(name, TASKS, "task")
 
 
-def make_task(recipe: Recipe, folder: Path | str | None = None, device: torch.device | str = "cpu") -> Task:
-    """The recipe's task. The folder and the device are passed only to tasks that take them."""
+def make_task(
+    recipe: Recipe, folder: Path | str | None = None, device: torch.device | str = "cpu", *, again: bool = False
+) -> Task:
+    """The recipe's task. The folder and the device are passed only to tasks that take them. `again`: doubts about the
+    data were said when the run began."""
     maker = _find_task(recipe.task)
     takes = registry.accepted(maker)
-    where = {name: value for name, value in {"folder": folder, "device": device}.items() if name in takes}
+    where: dict[str, Any] = {"folder": folder, "device": device} | ({"doubts": False} if again else {})
+    where = {name: value for name, value in where.items() if name in takes}
     if twice := sorted(set(where) & set(recipe.data) - {"folder"}):
         raise UserError(f"{twice[0]} is said for the whole run, not as an option of the task: leave it out")
     where = {name: value for name, value in where.items() if name not in recipe.data}

@@ -54,7 +54,7 @@ def deploy(
     folder = RunFolder(run)
     model = deployable(run, folder.load_model()).float()
     as_trained = model.layer.threshold
-    task = make_task(load_recipe(folder), data or folder.data())
+    task = make_task(load_recipe(folder), data or folder.data(), again=True)
     folder.check_artifacts(task)
     require_test(task)
     times = task.schedule()

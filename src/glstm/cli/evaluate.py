@@ -67,7 +67,7 @@ def evaluate(
     thresholds = [None] if layer is None else [checked_threshold(one) for one in threshold or [layer.threshold]]
     if layer is None and threshold:
         raise UserError(f"{run} has no gates that a threshold could close: leave out --threshold")
-    task = make_task(load_recipe(folder), data or folder.data(), where)
+    task = make_task(load_recipe(folder), data or folder.data(), where, again=True)
     folder.check_artifacts(task)
     if not task.test_size:
         raise UserError(f"{task.name} has no test part")

@@ -100,7 +100,7 @@ def load_with_task(run: Path, threshold: float | None, data: Path | None):
 
     require_folder(data)
     folder, model, threshold = _load(run, threshold)
-    task = make_task(load_recipe(folder), data or folder.data())
+    task = make_task(load_recipe(folder), data or folder.data(), again=True)
     folder.check_artifacts(task)
     require_test(task)
     return model.float(), task, threshold

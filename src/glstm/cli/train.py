@@ -257,7 +257,7 @@ def _run(
     fabric.launch()
     set_matmul(fabric, where["matmul"])
     with fabric.rank_zero_first():  # where the data must be fetched, one process does it
-        task = make_task(recipes[0], data, fabric.device)
+        task = make_task(recipes[0], data, fabric.device, again=resuming)
     makers = [model_maker(recipe, task) for recipe in recipes]
     if fabric.global_rank == 0 and isinstance(task, ArrayTask):
         console.print(task.summary(), highlight=False, soft_wrap=True, markup=False)

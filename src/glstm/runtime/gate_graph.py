@@ -153,6 +153,11 @@ def _clamp_max(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> s
     return at.graph.add("Min", *map(at._number, arguments))
 
 
+def _threshold(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
+    value, limit, instead = map(at._number, arguments)
+    return at.graph.add("Where", at.graph.add("LessOrEqual", value, limit), instead, value)
+
+
 def _square(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
     return at.graph.add("Mul", arguments[0], arguments[0])
 
@@ -185,7 +190,7 @@ def _filled(value: float) -> Callable[[_Translation, torch.fx.Node, list[Any]], 
 
 OTHERS: dict[str, Callable[[_Translation, torch.fx.Node, list[Any]], str]] = {
     "where": _where, "remainder": _remainder, "clamp": _clamp, "clamp_min": _clamp, "clamp_max": _clamp_max,
-    "square": _square, "pow": _pow,
+    "square": _square, "pow": _pow, "threshold": _threshold,
     "rsub": _rsub, "to": _cast, "_to_copy": _cast, "unsqueeze": _unchanged, "view": _unchanged, "detach": _unchanged,
     "clone": _unchanged, "expand": _unchanged, "alias": _unchanged, "lift_fresh_copy": _unchanged,
     "ones_like": _filled(1.0), "zeros_like": _filled(0.0), "scalar_tensor": _number, "full": _number,

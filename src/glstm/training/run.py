@@ -127,8 +127,7 @@ class RunFolder:
             )
         if recipe.get("task") == "file":  # data that are kept in the run's own folder go with it when it is moved
             data = recipe["data"]
-            # Doubts about the data were said when the run began.
-            recipe["data"] = data | {"path": str((self.path / data["path"]).resolve()), "doubts": False}
+            recipe["data"] = data | {"path": str((self.path / data["path"]).resolve())}
         return recipe
 
     def steps(self) -> int:
