@@ -104,3 +104,15 @@ def test_a_task_of_another_class_is_not_kept_as_arrays(tmp_path):
     for name, task in (("own", Other(X, Y)), ("adding", Adding(12, train_size=40, test_size=20))):
         glstm.train(task, tmp_path / name, units=4, epochs=1)
         assert not (tmp_path / name / "data.npz").exists()
+
+
+def test_a_table_for_a_run_without_names_of_columns(tmp_path):
+    glstm.train(Task.from_arrays(X, Y), tmp_path / "run", epochs=1, **VALUES)
+    (tmp_path / "new.csv").write_text("id,a,b\np0,1.5,2.5\np0,1.0,2.0\n")
+    arguments = ["predict", str(tmp_path / "run"), str(tmp_path / "new.csv"), "--out", str(tmp_path / "answers.csv")]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, UserError)
+    assert "trained without names of columns" in str(done.exception)
+    assert str(done.exception).endswith("give the sequences as .npz")
+    (tmp_path / "new.csv").write_text("a,b\n1.5,2.5\n1.0,2.0\n")
+    assert CliRunner().invoke(app, arguments).exit_code == 0

@@ -24,14 +24,6 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
 LIMITS = {"high": 1.5e-2, "highest": 1e-4}  # of few steps and samples: rounding averages out less
 
 
-@pytest.fixture
-def precision(request):
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(request.param)
-    yield request.param
-    torch.set_float32_matmul_precision(before)
-
-
 both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)
 exactly = pytest.mark.parametrize("precision", ["highest"], indirect=True)
 

@@ -18,14 +18,6 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
 LIMITS = {"high": {"outputs": 5e-4, "gradients": 6e-3}, "highest": {"outputs": 1e-5, "gradients": 1e-4}}
 
 
-@pytest.fixture
-def precision(request):
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(request.param)
-    yield request.param
-    torch.set_float32_matmul_precision(before)
-
-
 # Few steps and samples: rounding averages out less.
 EMULATED = {"high": {"outputs": 5e-4, "gradients": 1.5e-2}, "highest": LIMITS["highest"]}
 

@@ -8,7 +8,6 @@ from glstm.ops.gpu import choice, scan, sparse
 from glstm.ops.gpu.runtime import compile_kernels, compiler
 from helpers import relative_error
 from ops.test_gpu import EMULATED, both_precisions, errors, on_device, results
-from ops.test_gpu import precision as precision
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
 

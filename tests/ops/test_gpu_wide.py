@@ -19,7 +19,6 @@ from ops.test_gpu import (
     needs_compiler,
     on_device,
     operands,
-    precision,  # noqa: F401
     results,
 )
 
@@ -73,7 +72,7 @@ SMALL_CASES = [
 
 
 @pytest.mark.parametrize(("precision", "units", "warps", "case"), SMALL_CASES, indirect=["precision"], ids=str)
-def test_kernels_emulated_on_a_cpu(precision, units, warps, case, emulated, monkeypatch):  # noqa: F811
+def test_kernels_emulated_on_a_cpu(precision, units, warps, case, emulated, monkeypatch):
     emulated(0, units)
     monkeypatch.setattr(wide, "WARPS", dict.fromkeys(wide.WARPS, warps))
     monkeypatch.setattr(steps, "forward", None)  # nothing is left to it
@@ -174,7 +173,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("per_sample", [False, True])
 @pytest.mark.parametrize("units", wide.UNITS)
-def test_outputs_and_gradients_against_float64(precision, case, per_sample, units, monkeypatch):  # noqa: F811
+def test_outputs_and_gradients_against_float64(precision, case, per_sample, units, monkeypatch):
     length, batch, inputs, hidden, options = case
     monkeypatch.setattr(wide, "UNITS", (units,))
     monkeypatch.setattr(steps, "forward", None)  # nothing may be left to it
@@ -188,7 +187,7 @@ def test_outputs_and_gradients_against_float64(precision, case, per_sample, unit
 @on_device
 @both_precisions
 @pytest.mark.parametrize("hidden", [512, 1000])
-def test_the_same_bits_from_run_to_run(precision, hidden):  # noqa: F811
+def test_the_same_bits_from_run_to_run(precision, hidden):
     tensors = operands(50, 40, 1, hidden)
     first = results(tensors, "cuda")
     for _ in range(20):

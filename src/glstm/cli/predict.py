@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from glstm.cli.options import DeviceOption, RunFolderArgument
-from glstm.errors import UserError
+from glstm.errors import DataError, UserError
 
 
 def predict(
@@ -49,10 +49,18 @@ def predict(
 def _read(file: Path, how: dict[str, Any]):
     """The file's sequences, read as those for training were."""
     from glstm.data import read
-    from glstm.data.reading import options_for
+    from glstm.data.reading import TABLES, options_for
     from glstm.predictions import as_trained
 
-    parts = read(file, **options_for(file, **how["columns"]))
+    try:
+        parts = read(file, **options_for(file, **how["columns"]))
+    except DataError as error:
+        if how["columns"] or file.suffix.lower() not in TABLES:
+            raise
+        raise UserError(
+            f"{file} is no table of one sequence's numbers alone, and the run was trained without names of columns, by "
+            "which rows could be told apart: give the sequences as .npz"
+        ) from error
     if len(parts) > 1:
         raise UserError(f"{file} holds the parts {', '.join(parts)}: predict takes a file with one")
     return as_trained(next(iter(parts.values())), how, str(file))
