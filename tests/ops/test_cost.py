@@ -19,7 +19,7 @@ def table(openness, hidden=110):
 
 
 def chosen(openness, batch, taped, threads=1):
-    return cpu.sparse_schedule((200, batch, 1), table(openness), False, taped, threads) is not None
+    return cpu.sparse_path((200, batch, 1), table(openness), False, taped, threads) is not None
 
 
 @needs_engine
@@ -44,10 +44,10 @@ def test_once_the_dense_path_is_chosen_more_openness_never_brings_the_sparse_one
 def test_forcing_a_path():
     k = torch.ones(5, 3)
     with cpu.forcing("sparse"):
-        assert cpu.sparse_schedule((5, 2, 1), k, False, False, 1) is not None
+        assert cpu.sparse_path((5, 2, 1), k, False, False, 1) is not None
         with cpu.forcing("dense"):
-            assert cpu.sparse_schedule((5, 2, 1), torch.zeros(5, 3), False, False, 1) is None
-    assert cpu.sparse_schedule((5, 2, 1), k, False, False, 1) is None
+            assert cpu.sparse_path((5, 2, 1), torch.zeros(5, 3), False, False, 1) is None
+    assert cpu.sparse_path((5, 2, 1), k, False, False, 1) is None
 
 
 @needs_engine

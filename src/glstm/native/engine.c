@@ -28,7 +28,11 @@
   void glstm_sparse_backward##M(const Layer *, const Gradients *, const Schedule *, int, int, const float *, float *, \
                                 float *, float *, float *, float *);                                                \
   size_t glstm_single_space##M(const Layer *, const Schedule *);                                                    \
-  void glstm_single_forward##M(const Layer *, const Schedule *, int, float *);                                      \
+  size_t glstm_single_tape_size##M(const Layer *, const Schedule *);                                                \
+  void glstm_single_forward##M(const Layer *, const Schedule *, int, float *, float *);                             \
+  size_t glstm_single_backward_space##M(const Layer *, const Schedule *);                                           \
+  void glstm_single_backward##M(const Layer *, const Gradients *, const Schedule *, int, float *, float *, float *, \
+                                float *, float *, float *);                                                         \
   int glstm_sigmoid_tanh##M(const float *, float *, float *, int);
 
 #define FIELDS(M, lanes)                                                                                             \
@@ -36,7 +40,8 @@
     lanes, glstm_dense_weights_size##M, glstm_dense_pack##M, glstm_dense_forward_space##M, glstm_dense_forward##M,   \
         glstm_dense_transposed_size##M, glstm_dense_pack_transposed##M, glstm_dense_backward_space##M,               \
         glstm_dense_backward##M, glstm_sparse_space##M, glstm_sparse_tape_size##M, glstm_sparse_forward##M,          \
-        glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M, glstm_single_forward##M,    \
+        glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M, glstm_single_tape_size##M,  \
+        glstm_single_forward##M, glstm_single_backward_space##M, glstm_single_backward##M,                           \
         glstm_sigmoid_tanh##M                                                                                        \
   }
 
@@ -57,7 +62,11 @@ typedef struct {
   void (*sparse_backward)(const Layer *, const Gradients *, const Schedule *, int, int, const float *, float *, float *,
                           float *, float *, float *);
   size_t (*single_space)(const Layer *, const Schedule *);
-  void (*single_forward)(const Layer *, const Schedule *, int, float *);
+  size_t (*single_tape_size)(const Layer *, const Schedule *);
+  void (*single_forward)(const Layer *, const Schedule *, int, float *, float *);
+  size_t (*single_backward_space)(const Layer *, const Schedule *);
+  void (*single_backward)(const Layer *, const Gradients *, const Schedule *, int, float *, float *, float *, float *,
+                          float *, float *);
   int (*sigmoid_tanh)(const float *, float *, float *, int);
 } Kernels;
 
@@ -251,78 +260,109 @@ int glstm_dense_backward(const Layer *l, const Gradients *d) {
   return failed;
 }
 
-/* A few samples are computed one by one with units in the lanes, many samples together with samples in the lanes. */
-int glstm_one_by_one(const Layer *l) { return !l->tape && l->batch < kernels()->lanes / 2; }
+/* Samples that are computed together have a lane each, so a thread takes whole vectors of them. */
+static int together(const Kernels *use, const Layer *l) { return l->one_by_one ? 1 : use->lanes; }
 
-/* Where thread number `index` has its part of the tape. */
-static float *tape_part(const Kernels *use, const Layer *l, const Schedule *schedule, int threads, int index) {
-  float *tape = l->tape;
-  for (int i = 0; i < index; i++)
-    tape += use->sparse_tape_size(l, schedule, share(l->batch, threads, i, use->lanes).samples);
-  return tape;
+/* The size of the tape of all threads before this one. */
+static size_t tape_before(const Kernels *use, const Layer *l, const Schedule *schedule, int index) {
+  int step = together(use, l), threads = shares(l, step);
+  size_t size = 0;
+  for (int i = 0; i < index; i++) {
+    int samples = share(l->batch, threads, i, step).samples;
+    size += l->one_by_one ? samples * use->single_tape_size(l, schedule) : use->sparse_tape_size(l, schedule, samples);
+  }
+  return size;
 }
 
 size_t glstm_sparse_tape_size(const Layer *l, const Schedule *schedule) {
   const Kernels *use = kernels();
-  int threads = shares(l, use->lanes);
-  size_t size = 0;
-  for (int i = 0; i < threads; i++)
-    size += use->sparse_tape_size(l, schedule, share(l->batch, threads, i, use->lanes).samples);
-  return size;
+  return tape_before(use, l, schedule, shares(l, together(use, l)));
 }
 
 int glstm_sparse_forward(const Layer *l, const Schedule *schedule) {
   const Kernels *use = kernels();
-  int single = glstm_one_by_one(l), threads = shares(l, single ? 1 : use->lanes), failed = 0;
+  int single = l->one_by_one, threads = shares(l, together(use, l)), failed = 0;
 #pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
   for (int index = 0; index < threads; index++) {
-    Share s = share(l->batch, threads, index, single ? 1 : use->lanes);
+    Share s = share(l->batch, threads, index, together(use, l));
     size_t size = single ? use->single_space(l, schedule) : use->sparse_space(l, s.samples, schedule->most_open);
-    float *space = floats(size), *tape = l->tape ? tape_part(use, l, schedule, threads, index) : NULL;
+    size_t of_sample = single && l->tape ? use->single_tape_size(l, schedule) : 0;
+    float *space = floats(size), *tape = l->tape ? l->tape + tape_before(use, l, schedule, index) : NULL;
     FloatState before = flush_subnormals();
     if (!space) failed = 1;
     else if (!single && s.samples) use->sparse_forward(l, schedule, s.first, s.samples, tape, space);
     else
-      for (int i = 0; i < s.samples; i++) use->single_forward(l, schedule, s.first + i, space);
+      for (int i = 0; i < s.samples; i++)
+        use->single_forward(l, schedule, s.first + i, tape ? tape + i * of_sample : NULL, space);
     set_float_state(before);
     free(space);
   }
   return failed;
 }
 
+/* Gradients that are sums over samples: each thread has its own, and the first has the caller's. */
+typedef struct { float *dw_ih, *dw_hh, *db, *dk; } Sums;
+
+enum { PARTS = 4 };
+
+static void sizes_of_sums(const Layer *l, size_t sizes[PARTS]) {
+  size_t H = l->hidden;
+  sizes[0] = 4 * H * l->inputs, sizes[1] = 4 * H * H, sizes[2] = 4 * H, sizes[3] = l->steps * H;
+}
+
+/* All 0. `memory`: what has to be freed; nothing for the first thread. */
+static int make_sums(const Layer *l, const Gradients *d, int index, Sums *sums, float **memory) {
+  size_t sizes[PARTS];
+  sizes_of_sums(l, sizes);
+  *sums = (Sums){d->dw_ih, d->dw_hh, d->db, d->dk};
+  if (index) {
+    *memory = floats(sizes[0] + sizes[1] + sizes[2] + sizes[3]);
+    if (!*memory) return 1;
+    sums->dw_ih = *memory, sums->dw_hh = sums->dw_ih + sizes[0], sums->db = sums->dw_hh + sizes[1];
+    sums->dk = sums->db + sizes[2];
+  }
+  float *parts[PARTS] = {sums->dw_ih, sums->dw_hh, sums->db, sums->dk};
+  for (int p = 0; p < PARTS; p++) memset(parts[p], 0, sizeof(float) * sizes[p]);
+  return 0;
+}
+
+static void add_sums(const Layer *l, const Sums *into, const Sums *part) {
+  size_t sizes[PARTS];
+  sizes_of_sums(l, sizes);
+  add_into(into->dw_ih, part->dw_ih, sizes[0]), add_into(into->dw_hh, part->dw_hh, sizes[1]);
+  add_into(into->db, part->db, sizes[2]), add_into(into->dk, part->dk, sizes[3]);
+}
+
 int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *schedule) {
   const Kernels *use = kernels();
-  int threads = shares(l, use->lanes), failed = 0;
-  size_t H = l->hidden, D = l->inputs, in = 4 * H * D, own = in + 4 * H * H + 4 * H, all = own + (size_t)l->steps * H;
-  float **sums = calloc(threads, sizeof *sums);
-  if (!sums) return 1;
+  int single = l->one_by_one, threads = shares(l, together(use, l)), failed = 0;
+  Sums *sums = calloc(threads, sizeof *sums);
+  float **memory = calloc(threads, sizeof *memory);
 #pragma omp parallel for num_threads(workers(threads)) schedule(static, 1) reduction(| : failed) if (workers(threads) > 1)
-  for (int index = 0; index < threads; index++) {
-    Share s = share(l->batch, threads, index, use->lanes);
-    float *space = floats(use->sparse_backward_space(l, s.samples, schedule->most_open)), *sum = floats(all);
-    sums[index] = sum;
-    if (space && sum) {
-      memset(sum, 0, sizeof(float) * all);
+  for (int index = 0; index < (sums && memory ? threads : 0); index++) {
+    Share s = share(l->batch, threads, index, together(use, l));
+    float *space = floats(single ? use->single_backward_space(l, schedule)
+                                 : use->sparse_backward_space(l, s.samples, schedule->most_open));
+    size_t of_sample = single ? use->single_tape_size(l, schedule) : 0;
+    float *tape = l->tape + tape_before(use, l, schedule, index);
+    Sums *own = &sums[index];
+    if (space && !make_sums(l, d, index, own, &memory[index])) {
       FloatState before = flush_subnormals();
-      if (s.samples)
-        use->sparse_backward(l, d, schedule, s.first, s.samples, tape_part(use, l, schedule, threads, index), sum,
-                             sum + in, sum + in + 4 * H * H, sum + own, space);
+      if (!single && s.samples)
+        use->sparse_backward(l, d, schedule, s.first, s.samples, tape, own->dw_ih, own->dw_hh, own->db, own->dk, space);
+      for (int i = 0; single && i < s.samples; i++)
+        use->single_backward(l, d, schedule, s.first + i, tape + i * of_sample, own->dw_ih, own->dw_hh, own->db, own->dk,
+                             space);
       set_float_state(before);
     } else failed = 1;
     free(space);
   }
   FloatState before = flush_subnormals();
-  for (int index = 0; !failed && index < threads; index++) {
-    float *parts[] = {d->dw_ih, d->dw_hh, d->db, d->dk};
-    size_t sizes[] = {in, 4 * H * H, 4 * H, all - own}, at = 0;
-    for (int p = 0; p < 4; at += sizes[p], p++) {
-      if (index) add_into(parts[p], sums[index] + at, sizes[p]);
-      else memcpy(parts[p], sums[0] + at, sizeof(float) * sizes[p]);
-    }
-  }
+  failed |= !sums || !memory;
+  for (int index = 1; !failed && index < threads; index++) add_sums(l, &sums[0], &sums[index]);
   set_float_state(before);
-  for (int index = 0; index < threads; index++) free(sums[index]);
-  free(sums);
+  for (int index = 0; memory && index < threads; index++) free(memory[index]);
+  free(sums), free(memory);
   return failed;
 }
 

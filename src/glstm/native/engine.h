@@ -12,7 +12,7 @@ typedef struct {
   int32_t logistic;     /* candidate: 0 tanh, 1 logistic */
   int32_t k_per_sample; /* k is (T, B, H), not (T, H) */
   int32_t threads;
-  int32_t unused;
+  int32_t one_by_one;   /* where only open units are computed: each sample by itself, with units in the lanes */
   const float *x, *w_ih, *w_hh, *b; /* (T,B,D) (4H,D) (4H,H) (4H) or NULL */
   const float *k, *h0, *c0;         /* (T,H) or (T,B,H), (B,H), (B,H) */
   float *h, *h_n, *c_n, *c;         /* (T,B,H) or NULL, (B,H), (B,H) or NULL, (T,B,H) or NULL */

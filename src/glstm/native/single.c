@@ -138,12 +138,18 @@ static void open_units(Slots *n, const Schedule *schedule, int span) {
   for (int q = to; q < prepared; q++) sum_afresh(n, schedule->arriving_slots[q], schedule->arriving[q]);
 }
 
-static void write_output(const Slots *n, const int32_t *slots, const int32_t *units, int open, float *out) {
+/* h: of all slots */
+static void write_output(const Slots *n, const float *h, const StepRange *s, const int32_t *units, float *out) {
   memcpy(out, n->frozen_h, sizeof(float) * n->l->hidden);
-  for (int q = 0; q < open; q++) out[units[q]] = n->h[slots[q]];
+  for (int q = 0; q < s->open; q++) out[units[q]] = h[s->slots[q]];
 }
 
-void NAME(single_forward)(const Layer *l, const Schedule *schedule, int sample, float *space) {
+size_t NAME(single_tape_size)(const Layer *l, const Schedule *schedule) {
+  return (size_t)schedule->steps * TAPED * schedule->capacity + (l->hidden + 15) / 16 * 16;
+}
+
+/* tape: of this sample, or NULL */
+void NAME(single_forward)(const Layer *l, const Schedule *schedule, int sample, float *tape, float *space) {
   int H = l->hidden, D = l->inputs, B = l->batch, cap = schedule->capacity, spans = schedule->spans;
   Slots n = make_slots(l, cap, sample, space, NAME(single_space)(l, schedule));
   prepare(&n, schedule, 0);
@@ -154,16 +160,21 @@ void NAME(single_forward)(const Layer *l, const Schedule *schedule, int sample, 
     for (int q = schedule->leaving_offset[span]; q < schedule->leaving_offset[span + 1]; q++)
       close_unit(&n, schedule->leaving_slots[q], schedule->leaving[q]);
     open_units(&n, schedule, span);
-    int start = schedule->start[span], end = schedule->start[span + 1], stride = l->h ? 1 : end - start;
+    int start = schedule->start[span], end = schedule->start[span + 1];
+    int stride = l->h && !tape ? 1 : end - start; /* a tape has h of every step, so outputs can be written later */
     for (int t = start; t < end; t += stride) {
       StepRange range = {stride, open, schedule->slots_used[span], slots, l->x + ((size_t)t * B + sample) * D,
-                         schedule->slot_k + (size_t)t * cap, (size_t)B * D};
+                         schedule->slot_k + (size_t)t * cap, (size_t)B * D, tape ? tape_at(tape, t, cap) : NULL};
       if (open) run_steps(&n, &range);
-      if (l->h) write_output(&n, slots, units, open, l->h + ((size_t)t * B + sample) * H);
+      for (int done = 1; l->h && done <= stride; done++) {
+        const float *h = done < stride ? tape_at(tape, t + done, cap) + TAPED_H * cap : n.h;
+        write_output(&n, h, &range, units, l->h + ((size_t)(t + done - 1) * B + sample) * H);
+      }
     }
   }
   for (int q = schedule->offset[spans - 1]; q < schedule->offset[spans]; q++)
     close_unit(&n, schedule->slots[q], schedule->units[q]);
   memcpy(l->h_n + (size_t)sample * H, n.frozen_h, sizeof(float) * H);
   if (l->c_n) memcpy(l->c_n + (size_t)sample * H, n.c_of, sizeof(float) * H);
+  if (tape) memcpy(tape_at(tape, schedule->steps, cap), n.frozen_h, sizeof(float) * H); /* backward starts from it */
 }

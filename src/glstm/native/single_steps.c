@@ -36,31 +36,41 @@ INLINE Gates gates_of(const Slots *n, const StepRange *s, const float *x, const 
   return (Gates){fast_sigmoid_i_f(a0 + b0), fast_sigmoid_i_f(a1 + b1), g, fast_sigmoid(a3 + b3)};
 }
 
-/* An empty slot has k = 0 and is never read: its old value need not stay the same bit for bit, as with `mix`. */
-INLINE void mix_in(Gates gates, vf k, vf *h, vf *c) {
+INLINE vf divided(Quotient q) { return q.above / q.below; }
+
+/* An empty slot has k = 0 and is never read: its old value need not stay the same bit for bit, as with `mix`. The tape
+   gets more divisions, but no step waits for these. */
+INLINE void mix_in(Gates gates, vf k, vf *h, vf *c, float *tape, int capacity) {
   vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c;
   vf c_new = gates.f.above * *c / gates.f.below + gates.i.above * gates.g.above / (gates.i.below * gates.g.below);
   Quotient squashed = fast_tanh(c_new);
+  if (tape) {
+    vf parts[TAPED] = {divided(gates.i), divided(gates.f), divided(gates.g), divided(gates.o), divided(squashed), *c, *h};
+    for (int part = 0; part < TAPED; part++) store(tape + part * capacity, parts[part]);
+  }
   *h = k * gates.o.above * squashed.above / (gates.o.below * squashed.below) + old_h;
   *c = k * c_new + old_c;
 }
 
 /* The usual case: one vector holds all used slots, and states stay in registers. */
-static void one_vector(Slots *n, const StepRange *s) {
+INLINE void one_vector(Slots *n, const StepRange *s, float *tape) {
+  int cap = n->capacity;
   vf h = load(n->h), c = load(n->c);
   const float *x = s->x, *k = s->k;
-  for (int t = 0; t < s->steps; t++, x += s->x_stride, k += n->capacity)
-    mix_in(gates_of(n, s, x, NULL, &h, 0), load(k), &h, &c);
+  for (int t = 0; t < s->steps; t++, x += s->x_stride, k += cap)
+    mix_in(gates_of(n, s, x, NULL, &h, 0), load(k), &h, &c, tape ? tape_at(tape, t, cap) : NULL, cap);
   store(n->h, h), store(n->c, c);
 }
 
 static void several_vectors(Slots *n, const StepRange *s) {
+  int cap = n->capacity;
   const float *x = s->x, *k = s->k;
-  for (int t = 0; t < s->steps; t++, x += s->x_stride, k += n->capacity) {
-    memcpy(n->h_before, n->h, sizeof(float) * n->capacity);
+  for (int t = 0; t < s->steps; t++, x += s->x_stride, k += cap) {
+    memcpy(n->h_before, n->h, sizeof(float) * cap);
     for (int at = 0; at < s->slots_used; at += VL) {
       vf h = load(n->h + at), c = load(n->c + at);
-      mix_in(gates_of(n, s, x, n->h_before, NULL, at), load(k + at), &h, &c);
+      float *tape = s->tape ? tape_at(s->tape, t, cap) + at : NULL;
+      mix_in(gates_of(n, s, x, n->h_before, NULL, at), load(k + at), &h, &c, tape, cap);
       store(n->h + at, h), store(n->c + at, c);
     }
   }
@@ -71,6 +81,7 @@ static void several_vectors(Slots *n, const StepRange *s) {
 #endif
 
 void JOIN(NAME(single_steps), NARROW)(Slots *n, const StepRange *s) {
-  if (s->slots_used <= VL) one_vector(n, s);
-  else several_vectors(n, s);
+  if (s->slots_used > VL) several_vectors(n, s);
+  else if (s->tape) one_vector(n, s, s->tape);
+  else one_vector(n, s, NULL);
 }

@@ -24,6 +24,30 @@ typedef struct {
   const int32_t *slots;
   const float *x, *k; /* (steps, x_stride), (steps, capacity) */
   size_t x_stride;
+  float *tape; /* of these steps, or NULL */
 } StepRange;
+
+/* What the backward pass needs of each step, (steps, TAPED, capacity): the gates i, f, g and o, tanh of the new c, and
+   the old c and h. After the last step follows h of all units. */
+enum { TAPED_TANH = 4, TAPED_C, TAPED_H, TAPED };
+
+static inline float *tape_at(float *tape, int step, int capacity) { return tape + (size_t)step * TAPED * capacity; }
+
+/* The backward pass, through the same slots. */
+typedef struct {
+  const Layer *l;
+  int capacity;
+  float *frozen_h, *frozen_dh, *frozen_dc; /* (H): of frozen units; h is 0 for open ones */
+  float *dh, *dc;                          /* (capacity) */
+  float *dbase;                            /* (4, capacity): of the stored sums over frozen units */
+  float *w;                                /* (capacity, 4, capacity): to the gates of a slot, from slots */
+  float *dw, *dw_x;  /* (capacity, 4, capacity) and (D, 4, capacity): from slot, or input, to the gates of slots */
+  float *arrived;    /* (CHUNK, capacity): the gradients of outputs, or NULL */
+  float *da, *dk;    /* (CHUNK, 4, capacity) and (CHUNK, capacity) */
+  int *first_span;   /* (H): in which a unit is open first; -1: h_0 counts, too */
+  float *dw_ih, *dw_hh, *db, *dk_of; /* this thread's sums over its samples, as the caller wants them */
+} SlotsBack;
+
+enum { CHUNK = 32 }; /* steps whose gradients are in the cache when the weights' gradients are made from them */
 
 #endif

@@ -25,7 +25,6 @@ class Shape:
     lanes: int  # floats in a vector
     threads: int
     team: int = 1  # threads that share the units of few samples, and wait for each other after each step
-    one_by_one: bool = False  # few samples, each computed separately with units in the lanes
 
     def most_in_a_thread(self, together: int) -> int:
         """How many groups of samples, `together` at a time, the busiest thread has."""
@@ -45,8 +44,9 @@ def dense(shape: Shape, taped: bool) -> float:
     return shape.steps * (0.069 * products + 2.2 * rows * width + 26 + barrier)
 
 
-def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
-    if shape.one_by_one:
+def sparse(shape: Shape, taped: bool, counts: Counts, one_by_one: bool) -> float:
+    """`one_by_one`: each sample is computed by itself, with units in the lanes."""
+    if one_by_one:
         sequences = shape.most_in_a_thread(1)
         return sequences * (46 * shape.steps + 6.5 * counts.in_vectors + 0.96 * counts.changes)
     vectors = shape.most_in_a_thread(shape.lanes)
@@ -61,4 +61,5 @@ def sparse(shape: Shape, taped: bool, counts: Counts) -> float:
 def sparse_at_least(shape: Shape, taped: bool, open_cells: int) -> float:
     """A lower bound that needs no schedule: as if the same number of units were open at every step, without changes."""
     squared = open_cells**2 / shape.steps
-    return sparse(shape, taped, Counts(open_cells, squared, max(open_cells, squared / shape.lanes), 0, 0))
+    counts = Counts(open_cells, squared, max(open_cells, squared / shape.lanes), 0, 0)
+    return min(sparse(shape, taped, counts, one_by_one) for one_by_one in (False, True))

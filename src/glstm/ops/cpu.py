@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ from glstm.ops import cost, memory
 from glstm.ops.contract import Inputs, Made
 
 SIDE_BY_SIDE = False
-HOW = 2  # two numbers about a tape: how many threads wrote it, and whether it holds open units only
+HOW = 2  # two numbers about a tape: how many threads wrote it, and on which path
+DENSE, TOGETHER, ONE_BY_ONE = range(3)  # the paths: all units; open units only, of all samples or of one at a time
 WIDEST = 16  # floats in the widest vector
 FEW_MORE = 3  # samples: a single one may then be sparse up to an openness of a quarter
 MOST_CHOICES = 16  # shapes of x for which the choice between dense and sparse is remembered, for each table
@@ -32,7 +33,7 @@ class Layer(ctypes.Structure):
 
     _fields_ = [
         *((name, c_int32) for name in ("steps", "batch", "inputs", "hidden", "logistic", "k_per_sample", "threads")),
-        ("unused", c_int32),
+        ("one_by_one", c_int32),
         *((name, c_void_p) for name in ("x", "w_ih", "w_hh", "b", "k", "h0", "c0", "h", "h_n", "c_n", "c", "tape")),
     ]
 
@@ -110,7 +111,15 @@ class Schedule:
         self.free(self.pointer)
 
 
-_choices: dict[int, dict[tuple, Schedule | None]] = {}  # by the identity of a table k that never changes
+class Sparse(NamedTuple):
+    """How only open units are computed: each sample by itself with units in the lanes of a vector, or all together with
+    samples in the lanes."""
+
+    schedule: Schedule
+    one_by_one: bool
+
+
+_choices: dict[int, dict[tuple, Sparse | None]] = {}  # by the identity of a table k that never changes
 
 
 def never_changes(k: Tensor) -> None:
@@ -120,12 +129,13 @@ def never_changes(k: Tensor) -> None:
         weakref.finalize(k, _choices.pop, id(k), None).atexit = False
 
 
-_forced: list[str] = []  # 'dense' or 'sparse'
+_forced: list[str] = []
 
 
 @contextmanager
 def forcing(path: str) -> Iterator[None]:
-    """Take the path 'dense' always or, wherever possible, 'sparse': for tests, and to measure both."""
+    """Take the path 'dense' always or, wherever possible, 'sparse', which may be said exactly, 'together' or 'one by
+    one': for tests, and to measure them."""
     _forced.append(path)
     try:
         yield
@@ -133,38 +143,39 @@ def forcing(path: str) -> Iterator[None]:
         _forced.pop()
 
 
-def sparse_schedule(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool, threads: int) -> Schedule | None:
-    """The schedule for the sparse path, which skips closed units; or None if the dense path is faster.
+def sparse_path(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool, threads: int) -> Sparse | None:
+    """How the sparse path, which skips closed units, would compute this; or None if the dense path is faster.
 
     `everything`: c of every step is requested, which only the dense path writes.
     """
     steps, batch, inputs = x_shape
-    if k.dim() == 3 or everything or 0 in x_shape or _forced[-1:] == ["dense"]:
+    forced = _forced[-1] if _forced else None
+    if k.dim() == 3 or everything or 0 in x_shape or forced == "dense":
         return None
-    if _forced:
-        return Schedule(k)
     library = engine()
     assert library is not None
     layer = Layer(steps, batch, inputs, k.shape[1], threads=max(1, threads))
     team = 1 if taped else library.glstm_team_size(byref(layer))
-    one_by_one = not taped and bool(library.glstm_one_by_one(byref(layer)))
-    shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team, one_by_one)
+    shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team)
     dense = cost.dense(shape, taped)
-    if cost.sparse_at_least(shape, taped, int(k.count_nonzero())) >= dense:
+    if forced is None and cost.sparse_at_least(shape, taped, int(k.count_nonzero())) >= dense:
         return None  # without building a schedule that would not be used
     schedule = Schedule(k)
-    return schedule if cost.sparse(shape, taped, schedule.counts) < dense else None
+    together, one_by_one = (cost.sparse(shape, taped, schedule.counts, separate) for separate in (False, True))
+    if forced is None and min(together, one_by_one) >= dense:
+        return None
+    return Sparse(schedule, one_by_one < together if forced in (None, "sparse") else forced == "one by one")
 
 
-def _schedule_for(x: Tensor, k: Tensor, everything: bool, taped: bool, threads: int) -> Schedule | None:
+def _path_for(x: Tensor, k: Tensor, everything: bool, taped: bool, threads: int) -> Sparse | None:
     choices = _choices.get(id(k))
     if choices is None:
-        return sparse_schedule(x.shape, k, everything, taped, threads)
+        return sparse_path(x.shape, k, everything, taped, threads)
     key = (x.shape, everything, taped, threads, *_forced)
     if key not in choices:
         if len(choices) >= MOST_CHOICES:
             choices.clear()
-        choices[key] = sparse_schedule(x.shape, k, everything, taped, threads)
+        choices[key] = sparse_path(x.shape, k, everything, taped, threads)
     return choices[key]
 
 
@@ -186,37 +197,40 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
     x, w_ih, w_hh, b, k, _, h0, c0 = map(_plain, inputs)
     steps, batch, width = x.shape
     hidden, threads = w_hh.shape[1], torch.get_num_threads()
-    schedule = _schedule_for(x, k, cells, taped, threads)
+    path = _path_for(x, k, cells, taped, threads)
     h = everything(steps, batch, hidden) if sequence else None
     c = everything(steps, batch, hidden) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = memory.borrow(tape_size(steps, batch, hidden)) if taped else None
     layer = Layer(
-        steps, batch, width, hidden, candidate == "sigmoid", k.dim() == 3, threads, 0,
+        steps, batch, width, hidden, candidate == "sigmoid", k.dim() == 3, threads,
+        path is not None and path.one_by_one,
         x.data_ptr(), w_ih.data_ptr(), w_hh.data_ptr(), _pointer(b), k.data_ptr(), h0.data_ptr(), c0.data_ptr(),
         _pointer(h), h_n.data_ptr(), c_n.data_ptr(), _pointer(c), _pointer(tape),
     )  # fmt: skip
-    if schedule is not None and tape is not None and not _fits(library, layer, schedule, tape):
-        schedule = None
+    if path is not None and tape is not None and not _fits(library, layer, path.schedule, tape):
+        path = None
     failed = (
         library.glstm_dense_forward(byref(layer))
-        if schedule is None
-        else library.glstm_sparse_forward(byref(layer), schedule.pointer)
+        if path is None
+        else library.glstm_sparse_forward(byref(layer), path.schedule.pointer)
     )
     require_memory(failed)
-    return Made(h, h_n, c_n, c, tape, (threads, schedule is not None), schedule)
+    if path is None:
+        return Made(h, h_n, c_n, c, tape, (threads, DENSE))
+    return Made(h, h_n, c_n, c, tape, (threads, ONE_BY_ONE if path.one_by_one else TOGETHER), path.schedule)
 
 
 def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
     library = engine()
     assert library is not None
-    threads, sparse = how
+    threads, path = how
     x, w_ih, w_hh, _, k, _, h0, _ = map(_plain, inputs)
     dh, dh_n, dc_n, dc = map(_plain, gradients)
     dh_n, dc_n = (torch.zeros_like(h0) if part is None else part for part in (dh_n, dc_n))
     tape = _plain(tape)
     layer = Layer(
-        *x.shape, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads,
+        *x.shape, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, path == ONE_BY_ONE,
         x=x.data_ptr(), w_ih=w_ih.data_ptr(), w_hh=w_hh.data_ptr(), k=k.data_ptr(), h0=h0.data_ptr(),
         tape=tape.data_ptr(),
     )  # fmt: skip
@@ -224,7 +238,7 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     dw_ih, dw_hh, dk, dc0 = map(torch.empty_like, (w_ih, w_hh, k, h0))
     db = x.new_empty(w_hh.shape[0])
     found = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, dx, dw_ih, dw_hh, db, dk, dh0, dc0)))
-    if sparse:
+    if path != DENSE:
         schedule = Schedule(k) if schedule is None else schedule
         failed = library.glstm_sparse_backward(byref(layer), byref(found), schedule.pointer)
     else:

@@ -17,14 +17,14 @@ class Prepared:
         assert library is not None
         steps, batch, inputs = shape
         zeros = torch.zeros(batch, k.shape[1], dtype=torch.float32, device="cpu")
-        schedule = cpu.sparse_schedule(shape, k, everything=False, taped=False, threads=torch.get_num_threads())
+        path = cpu.sparse_path(shape, k, everything=False, taped=False, threads=torch.get_num_threads())
         layer = cpu.Layer(
-            steps, batch, inputs, k.shape[1], candidate == "sigmoid",
+            steps, batch, inputs, k.shape[1], candidate == "sigmoid", one_by_one=path is not None and path.one_by_one,
             w_ih=w_ih.data_ptr(), w_hh=w_hh.data_ptr(), b=b.data_ptr(), k=k.data_ptr(),
             h0=zeros.data_ptr(), c0=zeros.data_ptr(),
         )  # fmt: skip
-        self.alive = layer, zeros, schedule, w_ih, w_hh, b, k  # the engine has only their addresses
-        self.layer, self.schedule = byref(layer), None if schedule is None else schedule.pointer
+        self.alive = layer, zeros, path, w_ih, w_hh, b, k  # the engine has only their addresses
+        self.layer, self.schedule = byref(layer), None if path is None else path.schedule.pointer
         self.zeros = zeros
         self.call = library.glstm_run_prepared
         self.call.argtypes = [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]
