@@ -29,9 +29,9 @@ def lanes(request):
     ENGINE.glstm_lanes(0)
 
 
-@pytest.fixture(params=["as chosen", "dense", "sparse"], scope="module")
+@pytest.fixture(params=["as chosen", "dense", "together", "one by one"], scope="module")
 def path(request):
-    """Both paths on every table that either can take, however it would be chosen."""
+    """Every path on every table that it can take, however it would be chosen."""
     with nullcontext() if request.param == "as chosen" else cpu.forcing(request.param):
         yield request.param
 

@@ -48,6 +48,10 @@ def sparse(shape: Shape, taped: bool, counts: Counts, one_by_one: bool) -> float
     """`one_by_one`: each sample is computed by itself, with units in the lanes."""
     if one_by_one:
         sequences = shape.most_in_a_thread(1)
+        if taped:
+            vectors = counts.in_vectors / max(counts.open, 1) * shape.steps  # over all steps
+            each = 26 * shape.steps + 14 * counts.in_vectors + 9.6 * shape.inputs * vectors + 3.3 * counts.changes
+            return 1350 * shape.steps + sequences * each
         return sequences * (46 * shape.steps + 6.5 * counts.in_vectors + 0.96 * counts.changes)
     vectors = shape.most_in_a_thread(shape.lanes)
     products = counts.open_squared + shape.inputs * counts.open
@@ -58,8 +62,13 @@ def sparse(shape: Shape, taped: bool, counts: Counts, one_by_one: bool) -> float
     return 84 * shape.steps + vectors * each + 2.1 * counts.spans_squared
 
 
+def best_sparse(shape: Shape, taped: bool, counts: Counts) -> tuple[float, bool]:
+    """The time of the sparse path, and whether samples are computed one by one; without a tape, few samples are."""
+    ways = (False, True) if taped else (shape.batch < shape.lanes / 2,)
+    return min((sparse(shape, taped, counts, one_by_one), one_by_one) for one_by_one in ways)
+
+
 def sparse_at_least(shape: Shape, taped: bool, open_cells: int) -> float:
     """A lower bound that needs no schedule: as if the same number of units were open at every step, without changes."""
     squared = open_cells**2 / shape.steps
-    counts = Counts(open_cells, squared, max(open_cells, squared / shape.lanes), 0, 0)
-    return min(sparse(shape, taped, counts, one_by_one) for one_by_one in (False, True))
+    return best_sparse(shape, taped, Counts(open_cells, squared, max(open_cells, squared / shape.lanes), 0, 0))[0]

@@ -161,10 +161,10 @@ def sparse_path(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool
     if forced is None and cost.sparse_at_least(shape, taped, int(k.count_nonzero())) >= dense:
         return None  # without building a schedule that would not be used
     schedule = Schedule(k)
-    together, one_by_one = (cost.sparse(shape, taped, schedule.counts, separate) for separate in (False, True))
-    if forced is None and min(together, one_by_one) >= dense:
+    time, one_by_one = cost.best_sparse(shape, taped, schedule.counts)
+    if forced is None and time >= dense:
         return None
-    return Sparse(schedule, one_by_one < together if forced in (None, "sparse") else forced == "one by one")
+    return Sparse(schedule, one_by_one if forced in (None, "sparse") else forced == "one by one")
 
 
 def _path_for(x: Tensor, k: Tensor, everything: bool, taped: bool, threads: int) -> Sparse | None:
