@@ -1,5 +1,6 @@
 /* From a table k to the schedule: when each unit is open, and in which slot. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine.h"
 #include "flush.h"
@@ -12,19 +13,35 @@ void glstm_schedule_free(Schedule *schedule) {
   free(schedule);
 }
 
-static int opens_or_closes(const float *k, int t, int H) {
-  int changed = t == 0;
-  for (int j = 0; t && j < H; j++) changed |= is_shut(k[j]) != is_shut(k[j - H]);
-  return changed;
+/* Of k, how many are not 0. */
+int64_t glstm_open_cells(const float *k, int64_t n) {
+  int64_t open = 0;
+  for (int64_t first = 0, end; first < n; first = end) {
+    int32_t some = 0; /* in 32 bits, so that the compiler can use whole vectors */
+    end = n - first > 1 << 16 ? first + (1 << 16) : n;
+    for (int64_t i = first; i < end; i++) some += !is_shut(k[i]);
+    open += some;
+  }
+  return open;
+}
+
+/* is_open (T, H): one byte each, so that rows can be compared quickly. */
+static void mark_open(unsigned char *is_open, const float *k, size_t n) {
+  for (size_t i = 0; i < n; i++) is_open[i] = !is_shut(k[i]);
+}
+
+static int opens_or_closes(const unsigned char *is_open, int t, int H) {
+  return t == 0 || memcmp(is_open, is_open - H, H);
 }
 
 /* Fills spans and most_open. Returns how many units are listed, over all spans. */
-static size_t count_spans(Schedule *schedule, const float *k) {
+static size_t count_spans(Schedule *schedule, const unsigned char *is_open) {
   size_t listed = 0;
-  for (int t = 0; t < schedule->steps; t++, k += schedule->hidden) {
+  for (int t = 0; t < schedule->steps; t++, is_open += schedule->hidden) {
+    if (!opens_or_closes(is_open, t, schedule->hidden)) continue;
     int open = 0;
-    for (int j = 0; j < schedule->hidden; j++) open += !is_shut(k[j]);
-    if (opens_or_closes(k, t, schedule->hidden)) schedule->spans++, listed += open;
+    for (int j = 0; j < schedule->hidden; j++) open += is_open[j];
+    schedule->spans++, listed += open;
     if (open > schedule->most_open) schedule->most_open = open;
   }
   return listed;
@@ -35,12 +52,13 @@ typedef struct {
   int32_t listed, left, came;     /* entries written so far */
 } Cursor;
 
-static void assign_slots(Schedule *schedule, Cursor *at, int span, const float *k) {
+static void assign_slots(Schedule *schedule, Cursor *at, int span, const unsigned char *is_open) {
   int H = schedule->hidden, left_before = span ? schedule->leaving_offset[span - 1] : 0;
   schedule->offset[span] = at->listed, schedule->slots_used[span] = 0;
   schedule->leaving_offset[span] = at->left, schedule->arriving_offset[span] = at->came;
   for (int j = 0; j < H; j++) {
-    int open = !is_shut(k[j]), has_slot = at->slot_of[j] >= 0;
+    int open = is_open[j], has_slot = at->slot_of[j] >= 0;
+    if (!open && !has_slot) continue;
     if (!open && has_slot) {
       schedule->leaving[at->left] = j, schedule->leaving_slots[at->left++] = at->slot_of[j];
       at->slot_of[j] = -1;
@@ -78,10 +96,12 @@ static int fill_slots(Schedule *schedule, const float *k) {
 Schedule *glstm_schedule(const float *k, int32_t T, int32_t H) {
   Schedule *schedule = calloc(1, sizeof *schedule);
   Cursor at = {malloc(sizeof(int32_t) * (H + 1)), calloc(3 * (size_t)H + 1, sizeof(int32_t)), 0, 0, 0};
-  int failed = !schedule || !at.slot_of || !at.taken;
+  unsigned char *is_open = malloc((size_t)T * H + 1);
+  int failed = !schedule || !at.slot_of || !at.taken || !is_open;
   if (!failed) {
     schedule->steps = T, schedule->hidden = H;
-    size_t listed = count_spans(schedule, k) + 1, ends = (size_t)schedule->spans + 1;
+    mark_open(is_open, k, (size_t)T * H);
+    size_t listed = count_spans(schedule, is_open) + 1, ends = (size_t)schedule->spans + 1;
     int32_t *spans = malloc(sizeof(int32_t) * 5 * ends), *units = malloc(sizeof(int32_t) * 6 * listed);
     schedule->start = spans, schedule->units = units;
     failed = !spans || !units || listed > INT32_MAX;
@@ -94,16 +114,16 @@ Schedule *glstm_schedule(const float *k, int32_t T, int32_t H) {
       int span = 0;
       for (int j = 0; j < H; j++) at.slot_of[j] = -1;
       for (int t = 0; t < T; t++)
-        if (opens_or_closes(k + (size_t)t * H, t, H)) {
+        if (opens_or_closes(is_open + (size_t)t * H, t, H)) {
           schedule->start[span] = t;
-          assign_slots(schedule, &at, span++, k + (size_t)t * H);
+          assign_slots(schedule, &at, span++, is_open + (size_t)t * H);
         }
       schedule->start[span] = T, schedule->offset[span] = at.listed;
       schedule->leaving_offset[span] = at.left, schedule->arriving_offset[span] = at.came;
       failed = fill_slots(schedule, k);
     }
   }
-  free(at.slot_of), free(at.taken);
+  free(at.slot_of), free(at.taken), free(is_open);
   if (!failed) return schedule;
   glstm_schedule_free(schedule);
   return NULL;

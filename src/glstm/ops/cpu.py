@@ -9,7 +9,7 @@ import sysconfig
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref, c_int32, c_size_t, c_void_p
+from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +55,8 @@ def engine() -> ctypes.CDLL | None:
             library = ctypes.CDLL(str(path))
             library.glstm_schedule.restype = c_void_p
             library.glstm_schedule.argtypes = [c_void_p, c_int32, c_int32]
+            library.glstm_open_cells.restype = c_int64
+            library.glstm_open_cells.argtypes = [c_void_p, c_int64]
             library.glstm_schedule_free.argtypes = [c_void_p]
             library.glstm_sparse_tape_size.restype = c_size_t
             library.glstm_schedule_counts.argtypes = [c_void_p, c_int32, c_void_p]
@@ -158,7 +160,7 @@ def sparse_path(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool
     team = 1 if taped else library.glstm_team_size(byref(layer))
     shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team)
     dense = cost.dense(shape, taped)
-    if forced is None and cost.sparse_at_least(shape, taped, int(k.count_nonzero())) >= dense:
+    if forced is None and cost.sparse_at_least(shape, taped, library.glstm_open_cells(k.data_ptr(), k.numel())) >= dense:
         return None  # without building a schedule that would not be used
     schedule = Schedule(k)
     time, one_by_one = cost.best_sparse(shape, taped, schedule.counts)
