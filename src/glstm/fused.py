@@ -1,12 +1,13 @@
-"""One layer and direction over a sequence: on a GPU in one operator with its gate, elsewhere from a table k."""
+"""One layer and direction over a sequence: in one operator with its gate where an engine has that, else from a table k."""
 
 from typing import NamedTuple
 
 from torch import Tensor
 
 from glstm.gates import Gate, Gaussian, Open, Phased
-from glstm.ops import gated_lstm
-from glstm.ops.gpu import choice, fused
+from glstm.ops import cpu_fused, fused, gated_lstm
+from glstm.ops.gpu import choice
+from glstm.ops.gpu import fused as gpu_fused
 from glstm.timed import Times, table
 from glstm.times import Frame, count_up
 from glstm.weights import Weights
@@ -36,14 +37,19 @@ class Layer(NamedTuple):
     ) -> Made | None:
         """All h or None, final h, final c, from one operator; None where there is none for this layer."""
         kind = KINDS.get(type(self.gate))
-        if kind is None or self.segment is not None or self.backend not in ("auto", "cuda"):
+        if kind is None or self.segment is not None:
             return None
-        if self.threshold > 0 and not self.sequence and x.shape[1] >= choice.MANY_SAMPLES:
-            return None  # the operator may compute open units only, from a table
         leak = self.gate.alpha if isinstance(self.gate, Phased) and self.training else 0.0
         gate = fused.Gate(kind, leak, self.threshold, *self.frame)
         call = fused.Call(gate, self.times, self.backwards, self.candidate, self.sequence)
-        return fused.run(call, self.by_gate, x, weights, h0, c0, tuple(values.values()))
+        arguments = (call, self.by_gate, x, weights, h0, c0, tuple(values.values()))
+        if self.backend in ("auto", "native") and cpu_fused.fits(x):
+            return fused.run(cpu_fused, *arguments)
+        if self.backend not in ("auto", "cuda"):
+            return None
+        if self.threshold > 0 and not self.sequence and x.shape[1] >= choice.MANY_SAMPLES:
+            return None  # the operator may compute open units only, from a table
+        return fused.run(gpu_fused, *arguments)
 
     def by_gate(self, x: Tensor, w_ih, w_hh, b_ih, b_hh, h0: Tensor | None, c0: Tensor | None, *values) -> Made:
         """The same from a table, which the gate makes first."""

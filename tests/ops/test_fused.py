@@ -12,6 +12,7 @@ from emulated import started
 from glstm import GLSTM, LSTM, PLSTM
 from glstm.gated import GatedLSTM
 from glstm.gates import Gaussian, Open, Phased
+from glstm.ops.fused import GAUSSIAN, OPEN, PHASED
 from glstm.ops.gpu import choice, fused
 from glstm.ops.gpu.runtime import Prepared, compile_kernels, compiler
 from glstm.timed import table
@@ -28,9 +29,9 @@ both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)
 exactly = pytest.mark.parametrize("precision", ["highest"], indirect=True)
 
 VALUES = {
-    fused.OPEN: (Open(), {}),
-    fused.GAUSSIAN: (Gaussian(), {"mu": (-3.0, 12.0), "sigma": (-4.0, 4.0)}),
-    fused.PHASED: (Phased(), {"tau": (-6.0, 6.0), "s": (-2.0, 4.0), "r": (0.1, 1.4)}),
+    OPEN: (Open(), {}),
+    GAUSSIAN: (Gaussian(), {"mu": (-3.0, 12.0), "sigma": (-4.0, 4.0)}),
+    PHASED: (Phased(), {"tau": (-6.0, 6.0), "s": (-2.0, 4.0), "r": (0.1, 1.4)}),
 }
 STEPS, SAMPLES, HIDDEN = 7, 3, 37
 
@@ -65,7 +66,7 @@ def test_emulated_gates_open_as_in_python(emulated, kind, times, frame, backward
     values = {
         name: low + (high - low) * torch.rand(HIDDEN, generator=generator) for name, (low, high) in ranges.items()
     }
-    if kind == fused.GAUSSIAN:
+    if kind == GAUSSIAN:
         values["sigma"][:3] = torch.tensor([0.0, 1e-7, 1e4])
     for per_sample, training, threshold in ((False, True, 0.0), (True, False, 0.2), (True, True, 0.0)):
         if per_sample and times == "counted":

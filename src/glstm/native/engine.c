@@ -31,8 +31,11 @@
   size_t glstm_single_tape_size##M(const Layer *, const Schedule *);                                                \
   void glstm_single_forward##M(const Layer *, const Schedule *, int, float *, float *);                             \
   size_t glstm_single_backward_space##M(const Layer *, const Schedule *);                                           \
-  void glstm_single_backward##M(const Layer *, const Gradients *, const Schedule *, int, float *, float *, float *, \
-                                float *, float *, float *);                                                         \
+  void glstm_single_backward##M(const Layer *, const Gradients *, const Schedule *, int, float *, const Sums *,     \
+                                float *);                                                                           \
+  size_t glstm_gaussian_space##M(int);                                                                              \
+  int64_t glstm_gaussian_table##M(const Gaussian *, float, double, int, int, float *, float *);                     \
+  void glstm_gaussian_slopes##M(const Gaussian *, const float *, const float *, int, int, float *);                 \
   int glstm_sigmoid_tanh##M(const float *, float *, float *, int);
 
 #define FIELDS(M, lanes)                                                                                             \
@@ -41,7 +44,8 @@
         glstm_dense_transposed_size##M, glstm_dense_pack_transposed##M, glstm_dense_backward_space##M,               \
         glstm_dense_backward##M, glstm_sparse_space##M, glstm_sparse_tape_size##M, glstm_sparse_forward##M,          \
         glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M, glstm_single_tape_size##M,  \
-        glstm_single_forward##M, glstm_single_backward_space##M, glstm_single_backward##M,                           \
+        glstm_single_forward##M, glstm_single_backward_space##M, glstm_single_backward##M, glstm_gaussian_space##M,  \
+        glstm_gaussian_table##M, glstm_gaussian_slopes##M,                                                           \
         glstm_sigmoid_tanh##M                                                                                        \
   }
 
@@ -65,8 +69,10 @@ typedef struct {
   size_t (*single_tape_size)(const Layer *, const Schedule *);
   void (*single_forward)(const Layer *, const Schedule *, int, float *, float *);
   size_t (*single_backward_space)(const Layer *, const Schedule *);
-  void (*single_backward)(const Layer *, const Gradients *, const Schedule *, int, float *, float *, float *, float *,
-                          float *, float *);
+  void (*single_backward)(const Layer *, const Gradients *, const Schedule *, int, float *, const Sums *, float *);
+  size_t (*gaussian_space)(int);
+  int64_t (*gaussian_table)(const Gaussian *, float, double, int, int, float *, float *);
+  void (*gaussian_slopes)(const Gaussian *, const float *, const float *, int, int, float *);
   int (*sigmoid_tanh)(const float *, float *, float *, int);
 } Kernels;
 
@@ -300,37 +306,38 @@ int glstm_sparse_forward(const Layer *l, const Schedule *schedule) {
   return failed;
 }
 
-/* Gradients that are sums over samples: each thread has its own, and the first has the caller's. */
-typedef struct { float *dw_ih, *dw_hh, *db, *dk; } Sums;
+enum { PARTS = 6 };
 
-enum { PARTS = 4 };
-
-static void sizes_of_sums(const Layer *l, size_t sizes[PARTS]) {
-  size_t H = l->hidden;
-  sizes[0] = 4 * H * l->inputs, sizes[1] = 4 * H * H, sizes[2] = 4 * H, sizes[3] = l->steps * H;
+/* The parts of sums, and how long they are. */
+static void parts_of(const Layer *l, Sums *sums, int gated, float **parts[PARTS], size_t sizes[PARTS]) {
+  size_t H = l->hidden, table = gated ? 0 : l->steps * H, values = gated ? H : 0;
+  float **all[PARTS] = {&sums->dw_ih, &sums->dw_hh, &sums->db, &sums->dk, &sums->gate.d_mu, &sums->gate.d_sigma};
+  size_t lengths[PARTS] = {4 * H * l->inputs, 4 * H * H, 4 * H, table, values, values};
+  memcpy(parts, all, sizeof all), memcpy(sizes, lengths, sizeof lengths);
 }
 
-/* All 0. `memory`: what has to be freed; nothing for the first thread. */
+/* Sums of a thread, all 0: the first thread has the caller's memory, others their own, which has to be freed. */
 static int make_sums(const Layer *l, const Gradients *d, int index, Sums *sums, float **memory) {
-  size_t sizes[PARTS];
-  sizes_of_sums(l, sizes);
-  *sums = (Sums){d->dw_ih, d->dw_hh, d->db, d->dk};
-  if (index) {
-    *memory = floats(sizes[0] + sizes[1] + sizes[2] + sizes[3]);
-    if (!*memory) return 1;
-    sums->dw_ih = *memory, sums->dw_hh = sums->dw_ih + sizes[0], sums->db = sums->dw_hh + sizes[1];
-    sums->dk = sums->db + sizes[2];
+  float **parts[PARTS];
+  size_t sizes[PARTS], all = 0;
+  *sums = (Sums){d->dw_ih, d->dw_hh, d->db, d->dk, d->gate ? *d->gate : (Gaussian){0}};
+  parts_of(l, sums, d->gate != NULL, parts, sizes);
+  for (int p = 0; p < PARTS; p++) all += sizes[p];
+  *memory = index ? floats(all) : NULL;
+  if (index && !*memory) return 1;
+  size_t at = 0;
+  for (int p = 0; p < PARTS; at += sizes[p], p++) {
+    if (index) *parts[p] = *memory + at;
+    if (sizes[p]) memset(*parts[p], 0, sizeof(float) * sizes[p]);
   }
-  float *parts[PARTS] = {sums->dw_ih, sums->dw_hh, sums->db, sums->dk};
-  for (int p = 0; p < PARTS; p++) memset(parts[p], 0, sizeof(float) * sizes[p]);
   return 0;
 }
 
-static void add_sums(const Layer *l, const Sums *into, const Sums *part) {
+static void add_sums(const Layer *l, int gated, Sums *into, Sums *part) {
+  float **to[PARTS], **from[PARTS];
   size_t sizes[PARTS];
-  sizes_of_sums(l, sizes);
-  add_into(into->dw_ih, part->dw_ih, sizes[0]), add_into(into->dw_hh, part->dw_hh, sizes[1]);
-  add_into(into->db, part->db, sizes[2]), add_into(into->dk, part->dk, sizes[3]);
+  parts_of(l, into, gated, to, sizes), parts_of(l, part, gated, from, sizes);
+  for (int p = 0; p < PARTS; p++) add_into(*to[p], *from[p], sizes[p]);
 }
 
 int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *schedule) {
@@ -351,19 +358,42 @@ int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *sc
       if (!single && s.samples)
         use->sparse_backward(l, d, schedule, s.first, s.samples, tape, own->dw_ih, own->dw_hh, own->db, own->dk, space);
       for (int i = 0; single && i < s.samples; i++)
-        use->single_backward(l, d, schedule, s.first + i, tape + i * of_sample, own->dw_ih, own->dw_hh, own->db, own->dk,
-                             space);
+        use->single_backward(l, d, schedule, s.first + i, tape + i * of_sample, own, space);
       set_float_state(before);
     } else failed = 1;
     free(space);
   }
   FloatState before = flush_subnormals();
   failed |= !sums || !memory;
-  for (int index = 1; !failed && index < threads; index++) add_sums(l, &sums[0], &sums[index]);
+  for (int index = 1; !failed && index < threads; index++) add_sums(l, d->gate != NULL, &sums[0], &sums[index]);
   set_float_state(before);
   for (int index = 0; memory && index < threads; index++) free(memory[index]);
   free(sums), free(memory);
   return failed;
+}
+
+/* The table k (T, H) of a Gaussian gate: see gaussian.c. Returns how many numbers are not 0; -1 when memory is short. */
+int64_t glstm_gaussian_table(const Gaussian *gate, float threshold, double reach, int32_t T, int32_t H, float *k) {
+  const Kernels *use = kernels();
+  float *space = floats(use->gaussian_space(T));
+  if (!space) return -1;
+  FloatState before = flush_subnormals();
+  int64_t open = use->gaussian_table(gate, threshold, reach, T, H, k, space);
+  set_float_state(before);
+  free(space);
+  return open;
+}
+
+int glstm_gaussian_slopes(const Gaussian *gate, const float *k, const float *dk, int32_t T, int32_t H) {
+  float *space = floats(4 * (size_t)H);
+  if (!space) return 1;
+  memset(space, 0, sizeof(float) * 4 * H), memset(gate->d_mu, 0, sizeof(float) * H);
+  memset(gate->d_sigma, 0, sizeof(float) * H);
+  FloatState before = flush_subnormals();
+  kernels()->gaussian_slopes(gate, k, dk, T, H, space);
+  set_float_state(before);
+  free(space);
+  return 0;
 }
 
 /* `prepared` has everything set except threads, x and h_n, so that several callers may share it. Without a schedule

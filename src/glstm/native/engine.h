@@ -19,11 +19,25 @@ typedef struct {
   float *tape;                      /* what backward needs, at a multiple of 64 bytes; or NULL */
 } Layer;
 
+/* A Gaussian gate, and where the gradients of its values are added. */
+typedef struct {
+  const double *times;      /* (T), in relative time: they rise, or fall */
+  const float *mu, *sigma;  /* (H) */
+  float *d_mu, *d_sigma;    /* (H) */
+} Gaussian;
+
 typedef struct {
   const float *dh, *dh_n, *dc_n, *dc;   /* of the four outputs; dh and dc may be NULL */
   float *dx, *dw_ih, *dw_hh, *db, *dk;  /* dx and dh0 may be NULL */
   float *dh0, *dc0;
+  const Gaussian *gate; /* of a sample at a time: the gradients of its values are wanted, not dk; or NULL */
 } Gradients;
+
+/* Gradients that are sums over samples: each thread has its own. With a gate, that one's instead of dk. */
+typedef struct {
+  float *dw_ih, *dw_hh, *db, *dk;
+  Gaussian gate;
+} Sums;
 
 /* Which unit is open when: known before the first sample arrives, because k does not depend on the input. A span is a
    run of steps with the same open units. Span n covers steps start[n] .. start[n+1] - 1, and its open units are

@@ -1,6 +1,7 @@
 /* The backward pass of single.c: which units open and close, and what changes then. The spans are taken from the last
    to the first, so a unit comes into its slot where it closes, and leaves it where it opens. What frozen units and
    their weights get through the stored sums needs only `dbase`, the sum of da over the time since they froze. */
+#include "gaussian.h"
 #include "kernels.h"
 #include "slots.h"
 
@@ -26,17 +27,20 @@ static void run_steps(SlotsBack *n, const StepRange *s) {
 
 size_t NAME(single_backward_space)(const Layer *l, const Schedule *schedule) {
   size_t H = l->hidden, D = l->inputs, cap = schedule->capacity;
-  return 4 * H + cap * 6 + cap * cap * 8 + D * 4 * cap + CHUNK * 6 * cap + 2 * VL;
+  return 4 * H + cap * 11 + cap * cap * 8 + D * 4 * cap + CHUNK * 6 * cap + 2 * VL;
 }
 
-static SlotsBack make_slots(const Layer *l, const Gradients *d, const Schedule *schedule, float *space) {
+static SlotsBack make_slots(const Layer *l, const Gradients *d, const Schedule *schedule, const Sums *to, float *space) {
   size_t H = l->hidden, cap = schedule->capacity;
-  SlotsBack n = {.l = l, .capacity = (int)cap, .frozen_h = space, .frozen_dh = space + H, .frozen_dc = space + 2 * H};
+  SlotsBack n = {.l = l, .capacity = (int)cap, .to = *to, .mu = d->gate ? (double *)space : NULL};
   memset(space, 0, sizeof(float) * NAME(single_backward_space)(l, schedule));
-  n.first_span = (int *)(space + 3 * H), n.dh = space + 4 * H, n.dc = n.dh + cap, n.dbase = n.dc + cap;
+  n.width = space + 2 * cap, n.sum = n.width + cap, n.sum_squared = n.sum + cap;
+  n.dh = n.sum_squared + cap, n.dc = n.dh + cap, n.dbase = n.dc + cap;
   n.w = n.dbase + 4 * cap, n.dw = n.w + 4 * cap * cap, n.dw_x = n.dw + 4 * cap * cap;
   n.da = n.dw_x + (size_t)l->inputs * 4 * cap, n.dk = n.da + CHUNK * 4 * cap;
   n.arrived = d->dh ? n.dk + CHUNK * cap : NULL;
+  n.frozen_h = n.dk + CHUNK * 2 * cap, n.frozen_dh = n.frozen_h + H, n.frozen_dc = n.frozen_dh + H;
+  n.first_span = (int *)(n.frozen_dc + H);
   return n;
 }
 
@@ -65,27 +69,30 @@ static void base_backward(SlotsBack *n, int slot, int j) {
   for (int g = 0; g < 4; g++) {
     float d = n->dbase[g * cap + slot];
     const float *restrict w = n->l->w_hh + ((size_t)g * H + j) * H;
-    float *restrict dw = n->dw_hh + ((size_t)g * H + j) * H;
+    float *restrict dw = n->to.dw_hh + ((size_t)g * H + j) * H;
     for (int u = 0; u < H; u++) dh[u] += d * w[u], dw[u] += d * h[u];
-    n->db[g * H + j] += d;
+    n->to.db[g * H + j] += d;
     n->dbase[g * cap + slot] = 0;
   }
 }
 
 static void move(float *from, float *to) { *to += *from, *from = 0; }
 
-/* Gradients of the weights between unit j, in its slot, and the others, and of its inputs: to where they belong. */
-static void flush_weights(SlotsBack *n, int slot, int j, Listed others) {
+/* The gradients of unit j, which leaves its slot, to where they belong: of the weights between it and the others, of its
+   inputs' weights and of its gate. */
+static void flush_slot(SlotsBack *n, int slot, int j, Listed others) {
   int H = n->l->hidden, D = n->l->inputs, cap = n->capacity;
   for (int g = 0; g < 4; g++) {
-    float *to_j = n->dw_hh + ((size_t)g * H + j) * H, *from_j = n->dw_hh + (size_t)g * H * H + j;
+    float *to_j = n->to.dw_hh + ((size_t)g * H + j) * H, *from_j = n->to.dw_hh + (size_t)g * H * H + j;
     float *out = n->dw + ((size_t)slot * 4 + g) * cap, *in = n->dw + (size_t)g * cap + slot;
     for (int q = 0; q < others.count; q++) {
       move(in + (size_t)others.slots[q] * 4 * cap, to_j + others.units[q]);
       move(out + others.slots[q], from_j + (size_t)others.units[q] * H);
     }
-    for (int d = 0; d < D; d++) move(n->dw_x + ((size_t)d * 4 + g) * cap + slot, n->dw_ih + ((size_t)g * H + j) * D + d);
+    for (int d = 0; d < D; d++) move(n->dw_x + ((size_t)d * 4 + g) * cap + slot, n->to.dw_ih + ((size_t)g * H + j) * D + d);
   }
+  const Gaussian *gate = &n->to.gate;
+  if (n->mu) finish_slopes(gate->sigma[j], n->sum[slot], n->sum_squared[slot], gate->d_mu + j, gate->d_sigma + j);
 }
 
 /* Unit u comes into its slot, which may hold anything: weights between it and the others, and nothing summed yet. */
@@ -103,6 +110,8 @@ static void connect(SlotsBack *n, int slot, int u, Listed others) {
     for (int d = 0; d < D; d++) n->dw_x[((size_t)d * 4 + g) * cap + slot] = 0;
     n->dbase[g * cap + slot] = 0;
   }
+  n->sum[slot] = n->sum_squared[slot] = 0;
+  if (n->mu) n->mu[slot] = n->to.gate.mu[u], n->width[slot] = width_of(n->to.gate.sigma[u]);
 }
 
 /* Unit u closed here, and its value went into the stored sums of the units that stayed open. */
@@ -129,7 +138,7 @@ static void undo_begin_span(SlotsBack *n, const Schedule *schedule, int span, co
   for (int q = 0; q < came.count; q++) revived |= n->first_span[came.units[q]] < span;
   Listed summed = revived ? now : came;
   for (int q = 0; q < summed.count; q++) base_backward(n, summed.slots[q], summed.units[q]);
-  for (int q = 0; q < came.count; q++) flush_weights(n, came.slots[q], came.units[q], now);
+  for (int q = 0; q < came.count; q++) flush_slot(n, came.slots[q], came.units[q], now);
   for (int q = 0; q < came.count; q++) {
     int j = came.units[q], slot = came.slots[q];
     n->frozen_h[j] = h[slot], n->frozen_dh[j] = n->dh[slot], n->frozen_dc[j] = n->dc[slot];
@@ -149,19 +158,35 @@ static void take_outputs(SlotsBack *n, Listed open, const float *dh, size_t stri
   }
 }
 
-/* What the steps' da and dk are needed for besides the weights. dx: (steps, stride), or NULL */
-static void give_steps(const SlotsBack *n, Listed open, int first, int steps, float *dx, size_t stride) {
+/* dk of these steps: to the values of the gate, or into the table. */
+static void give_openness(SlotsBack *n, Listed open, const StepRange *s, int first) {
+  int H = n->l->hidden, cap = n->capacity;
+  float *restrict sum = n->sum, *restrict squared = n->sum_squared;
+  for (int t = 0; t < s->steps; t++) {
+    const float *dk = n->dk + (size_t)t * cap, *k = s->k + (size_t)t * cap;
+    if (!n->mu) {
+      float *row = n->to.dk + (size_t)(first + t) * H;
+      for (int q = 0; q < open.count; q++) row[open.units[q]] += dk[open.slots[q]];
+      continue;
+    }
+    double time = n->to.gate.times[first + t];
+    for (int slot = 0; slot < s->slots_used; slot++) {
+      float distance = (float)(time - n->mu[slot]) / n->width[slot], by = dk[slot] * k[slot] * distance;
+      sum[slot] += by, squared[slot] += by * distance;
+    }
+  }
+}
+
+/* dx: (steps, stride) */
+static void give_inputs(const SlotsBack *n, Listed open, int steps, float *dx, size_t stride) {
   int H = n->l->hidden, D = n->l->inputs, cap = n->capacity;
-  for (int t = 0; t < steps; t++) {
-    float *dk = n->dk_of + (size_t)(first + t) * H, *to = dx ? dx + t * stride : NULL;
-    for (int q = 0; q < open.count; q++) dk[open.units[q]] += n->dk[(size_t)t * cap + open.slots[q]];
-    if (!to) continue;
-    memset(to, 0, sizeof(float) * D);
+  for (int t = 0; t < steps; t++, dx += stride) {
+    memset(dx, 0, sizeof(float) * D);
     for (int q = 0; q < open.count; q++)
       for (int g = 0; g < 4; g++) {
         const float *w = n->l->w_ih + ((size_t)g * H + open.units[q]) * D;
         float da = n->da[((size_t)t * 4 + g) * cap + open.slots[q]];
-        for (int d = 0; d < D; d++) to[d] += da * w[d];
+        for (int d = 0; d < D; d++) dx[d] += da * w[d];
       }
   }
 }
@@ -174,13 +199,12 @@ static void find_first_spans(SlotsBack *n, const Gradients *d, const Schedule *s
       if (n->first_span[schedule->units[q]] >= 0) n->first_span[schedule->units[q]] = span;
 }
 
-/* tape: this sample's. The weights' gradients and dk (T, H) are added to the thread's own. */
+/* tape: this sample's. `to`: what this thread adds to. */
 void NAME(single_backward)(const Layer *l, const Gradients *d, const Schedule *schedule, int sample, float *tape,
-                           float *dw_ih, float *dw_hh, float *db, float *dk, float *space) {
+                           const Sums *to, float *space) {
   int H = l->hidden, D = l->inputs, B = l->batch, cap = schedule->capacity, spans = schedule->spans;
   size_t own = (size_t)sample * H;
-  SlotsBack n = make_slots(l, d, schedule, space);
-  n.dw_ih = dw_ih, n.dw_hh = dw_hh, n.db = db, n.dk_of = dk;
+  SlotsBack n = make_slots(l, d, schedule, to, space);
   find_first_spans(&n, d, schedule, l->h0 + own);
   memcpy(n.frozen_h, tape_at(tape, schedule->steps, cap), sizeof(float) * H);
   memcpy(n.frozen_dh, d->dh_n + own, sizeof(float) * H);
@@ -198,7 +222,8 @@ void NAME(single_backward)(const Layer *l, const Gradients *d, const Schedule *s
                          schedule->slot_k + (size_t)first * cap, (size_t)B * D, tape_at(tape, first, cap)};
       if (d->dh) take_outputs(&n, open, d->dh + at * H, (size_t)B * H, steps);
       if (open.count) run_steps(&n, &range);
-      give_steps(&n, open, first, steps, d->dx ? d->dx + at * D : NULL, (size_t)B * D);
+      if (open.count) give_openness(&n, open, &range, first);
+      if (d->dx) give_inputs(&n, open, steps, d->dx + at * D, (size_t)B * D);
       end = first;
     }
     undo_begin_span(&n, schedule, span, tape_at(tape, start, cap) + TAPED_H * cap);

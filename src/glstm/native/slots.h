@@ -45,7 +45,9 @@ typedef struct {
   float *arrived;    /* (CHUNK, capacity): the gradients of outputs, or NULL */
   float *da, *dk;    /* (CHUNK, 4, capacity) and (CHUNK, capacity) */
   int *first_span;   /* (H): in which a unit is open first; -1: h_0 counts, too */
-  float *dw_ih, *dw_hh, *db, *dk_of; /* this thread's sums over its samples, as the caller wants them */
+  double *mu;                        /* (capacity), and so are the next three: only with a Gaussian gate */
+  float *width, *sum, *sum_squared;  /* of this gate: see finish_slopes */
+  Sums to;                           /* this thread's sums over its samples */
 } SlotsBack;
 
 enum { CHUNK = 32 }; /* steps whose gradients are in the cache when the weights' gradients are made from them */

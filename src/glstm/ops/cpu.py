@@ -9,7 +9,7 @@ import sysconfig
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import addressof, byref, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,10 +38,16 @@ class Layer(ctypes.Structure):
     ]
 
 
+class Gaussian(ctypes.Structure):
+    """A Gaussian gate, and where the gradients of its values go. `Gaussian` in native/engine.h."""
+
+    _fields_ = [(name, c_void_p) for name in ("times", "mu", "sigma", "d_mu", "d_sigma")]
+
+
 class _Gradients(ctypes.Structure):
     _fields_ = [
         (name, c_void_p)
-        for name in ("dh", "dh_n", "dc_n", "dc", "dx", "dw_ih", "dw_hh", "db", "dk", "dh0", "dc0")
+        for name in ("dh", "dh_n", "dc_n", "dc", "dx", "dw_ih", "dw_hh", "db", "dk", "dh0", "dc0", "gate")
     ]  # fmt: skip
 
 
@@ -57,6 +63,9 @@ def engine() -> ctypes.CDLL | None:
             library.glstm_schedule.argtypes = [c_void_p, c_int32, c_int32]
             library.glstm_open_cells.restype = c_int64
             library.glstm_open_cells.argtypes = [c_void_p, c_int64]
+            library.glstm_gaussian_table.restype = c_int64
+            library.glstm_gaussian_table.argtypes = [c_void_p, c_float, c_double, c_int32, c_int32, c_void_p]
+            library.glstm_gaussian_slopes.argtypes = [c_void_p, c_void_p, c_void_p, c_int32, c_int32]
             library.glstm_schedule_free.argtypes = [c_void_p]
             library.glstm_sparse_tape_size.restype = c_size_t
             library.glstm_schedule_counts.argtypes = [c_void_p, c_int32, c_void_p]
@@ -196,7 +205,7 @@ def everything(steps: int, batch: int, hidden: int) -> Tensor:
 def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
     library = engine()
     assert library is not None
-    x, w_ih, w_hh, b, k, _, h0, c0 = map(_plain, inputs)
+    x, w_ih, w_hh, b, k, _, h0, c0 = map(plain, inputs)
     steps, batch, width = x.shape
     hidden, threads = w_hh.shape[1], torch.get_num_threads()
     path = _path_for(x, k, cells, taped, threads)
@@ -223,33 +232,44 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
     return Made(h, h_n, c_n, c, tape, (threads, ONE_BY_ONE if path.one_by_one else TOGETHER), path.schedule)
 
 
-def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
+def backward(
+    gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool,
+    gate: Gaussian | None = None,
+):  # fmt: skip
+    """With a gate that made k, the gradients of its values are written where it says, and dk is None."""
     library = engine()
     assert library is not None
     threads, path = how
-    x, w_ih, w_hh, _, k, _, h0, _ = map(_plain, inputs)
-    dh, dh_n, dc_n, dc = map(_plain, gradients)
+    x, w_ih, w_hh, _, k, _, h0, _ = map(plain, inputs)
+    dh, dh_n, dc_n, dc = map(plain, gradients)
     dh_n, dc_n = (torch.zeros_like(h0) if part is None else part for part in (dh_n, dc_n))
-    tape = _plain(tape)
+    tape = plain(tape)
     layer = Layer(
         *x.shape, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, path == ONE_BY_ONE,
         x=x.data_ptr(), w_ih=w_ih.data_ptr(), w_hh=w_hh.data_ptr(), k=k.data_ptr(), h0=h0.data_ptr(),
         tape=tape.data_ptr(),
     )  # fmt: skip
     dx, dh0 = torch.empty_like(x) if need_x else None, torch.empty_like(h0) if need_h0 else None
-    dw_ih, dw_hh, dk, dc0 = map(torch.empty_like, (w_ih, w_hh, k, h0))
+    dw_ih, dw_hh, dc0 = map(torch.empty_like, (w_ih, w_hh, h0))
     db = x.new_empty(w_hh.shape[0])
+    inside = gate is not None and path == ONE_BY_ONE  # then no table is made
+    dk = None if inside else torch.empty_like(k)
     found = _Gradients(*map(_pointer, (dh, dh_n, dc_n, dc, dx, dw_ih, dw_hh, db, dk, dh0, dc0)))
+    if gate is not None and inside:
+        found.gate = addressof(gate)
     if path != DENSE:
         schedule = Schedule(k) if schedule is None else schedule
         failed = library.glstm_sparse_backward(byref(layer), byref(found), schedule.pointer)
     else:
         failed = library.glstm_dense_backward(byref(layer), byref(found))
+    if gate is not None and not inside:
+        failed |= library.glstm_gaussian_slopes(byref(gate), k.data_ptr(), _pointer(dk), *k.shape)
+        dk = None
     require_memory(failed)
     return dx, dw_ih, dw_hh, None if inputs.b is None else db, dk, None, dh0, dc0
 
 
-def _plain(tensor: Any) -> Any:
+def plain(tensor: Any) -> Any:
     """A contiguous tensor without torch's lazy negation; or None."""
     if tensor is None or (tensor.is_contiguous() and not tensor.is_neg()):
         return tensor

@@ -5,55 +5,26 @@ prepared once per shape, nothing between them is a tensor of its own unless torc
 for the device. Whatever is unusual is left to the table and `gated_lstm`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active as transforming
-from torch._C._functorch import is_legacy_batchedtensor
-from torch.autograd import forward_ad
-from torch.nn import Parameter
 
 from glstm.ops import gpu
+from glstm.ops.fused import Call, Gate, Made, Maybe, match, shape_of
 from glstm.ops.gpu import scan
 from glstm.ops.gpu.products import drive_of, multiply
 from glstm.ops.gpu.runtime import HERE, Kernels, Prepared
-from glstm.ops.operator import autocasting
 
-# Kinds of gates, kinds of times, and the most values that a unit of a gate has: as in gate.cuh.
-OPEN, GAUSSIAN, PHASED = range(3)
+# Kinds of times, and the most values that a unit of a gate has: as in gate.cuh, and so are the kinds of gates.
 COUNTED, FLOATS, DOUBLES = range(3)
 MOST_VALUES = 3
 WIDTH = {torch.float32: FLOATS, torch.float64: DOUBLES}
 THREADS, LANES, ROWS = 256, 32, 8  # of the gate's kernels
 CHUNKS = 64  # of a table's rows, whose gradients are summed at the same time
 MOST_PLANS = 256
-
-PLAIN = {Tensor, Parameter}
-Made = tuple[Tensor | None, Tensor, Tensor]  # all h (T, B, H), final h and final c (1, B, H)
-Maybe = Tensor | None
-
-
-class Gate(NamedTuple):
-    """What is known of a gate besides its units' values."""
-
-    kind: int
-    leak: float
-    threshold: float
-    origin: float
-    unit: float
-
-
-class Call(NamedTuple):
-    """What is asked for."""
-
-    gate: Gate
-    times: Tensor | range  # (T,) or (T, B), float32 or float64; a range where they only count steps
-    backwards: bool  # x comes reversed, and meets its times from the last to the first
-    candidate: str
-    sequence: bool
 
 
 def source() -> str:
@@ -70,47 +41,8 @@ def gate_kernels(kind: int, times: int, framed: bool) -> Kernels:
     return Kernels(source(), gate_constants(kind, times, framed))
 
 
-def run(
-    call: Call,
-    again: Callable[..., Made],
-    x: Tensor,
-    weights: Sequence[Any],  # w_ih, w_hh and, or None, b_ih, b_hh
-    h0: Maybe,
-    c0: Maybe,
-    values: Sequence[Tensor],
-) -> Made | None:
-    """None where this is not the way. `again(x, *weights, h0, c0, *values)` computes the same by a table: for
-    derivatives of derivatives."""
-    if autocasting(x.device):  # as `gated_lstm` does: in the precision of the weights
-        x, h0, c0 = (None if part is None else part.to(weights[1].dtype) for part in (x, h0, c0))  # pyright: ignore
-    tensors: list[Any] = [*weights, h0, c0, *values]
-    if not _usual(x, call.times, tensors):
-        return None
-    wanted = torch.is_grad_enabled() and (
-        x.requires_grad or any(part is not None and part.requires_grad for part in tensors)
-    )
-    plan = plan_for(call, x, weights, h0, c0, values, wanted)
-    if plan is None:
-        return None
-    times = call.times if isinstance(call.times, Tensor) else None
-    if wanted:
-        return Fused.apply(plan, again, times, x, *tensors)  # pyright: ignore[reportReturnType]
-    return plan.forward(times, x, *tensors)[:3]
-
-
-def _usual(x: Tensor, times: Tensor | range, tensors: Sequence[Maybe]) -> bool:
-    """Plain float32 tensors of one device that the engine can use; nobody looks at what lies between."""
-    if transforming() or forward_ad._current_level >= 0:
-        return False
-    if x.dtype is not torch.float32 or not gpu.usable(x, None):
-        return False
-    if isinstance(times, Tensor) and (times.requires_grad or type(times) is not Tensor or times.dtype not in WIDTH):
-        return False
-    device = x.device
-    for part in tensors:
-        if part is not None and (part.dtype is not torch.float32 or type(part) not in PLAIN or part.device != device):
-            return False
-    return type(x) in PLAIN
+def fits(x: Tensor) -> bool:
+    return gpu.usable(x, None)
 
 
 class Plan:
@@ -197,8 +129,8 @@ class Plan:
         h0: Maybe,
         c0: Maybe,
         *values,
-    ) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:  # fmt: skip
-        """All h or None, final h, final c, and the tape, which also holds the table of openness."""
+    ) -> tuple[Made, None, tuple[Tensor, ...]]:  # fmt: skip
+        """All h or None, final h, final c; and the tape, which also holds the table of openness."""
         x, w_ih = _plain(x), _plain(w_ih)
         kept = [_plain(part) for part in (times, *values, b_ih, b_hh, w_hh, h0, c0)]
         (times_at, *values_at, b_ih_at, b_hh_at, w_hh_at, h0_at, c0_at) = map(_at, kept)
@@ -214,10 +146,12 @@ class Plan:
             read.data_ptr(), 0, w_ih.data_ptr(), b, w_hh_at, k, h0_at, c0_at,
             _at(h), 0, h_n.data_ptr(), c_n.data_ptr(), *parts,
         )  # fmt: skip
-        return h, h_n, c_n, tape
+        return (h, h_n, c_n), None, (tape,)
 
     @gpu.as_written
-    def backward(self, gradients: Sequence[Maybe], needs: Sequence[bool], saved: Sequence[Maybe]) -> list[Maybe]:
+    def backward(
+        self, gradients: Sequence[Maybe], needs: Sequence[bool], record: None, saved: Sequence[Any]
+    ) -> list[Maybe]:
         """Gradients of x, the weights and biases, h0, c0 and the gate's values, where they are needed."""
         shape = self.shape
         times, x, w_ih, w_hh, b_ih, b_hh, _, _, *values, tape = map(_plain, saved)
@@ -263,64 +197,16 @@ def plan_for(
     gate, times, backwards, candidate, sequence = call
     kind = times.start if isinstance(times, range) else (times.dtype, times.shape)
     w_ih, w_hh, b_ih, b_hh = weights
-    shapes = (x.shape, w_ih.shape, w_hh.shape, *[_shape(part) for part in (b_ih, b_hh, h0, c0)], *map(_shape, values))
+    shapes = (x.shape, w_ih.shape, w_hh.shape, *[shape_of(part) for part in (b_ih, b_hh, h0, c0)], *map(shape_of, values))
     exact = gpu.exact_for(x.dtype)
     key = (x.device, shapes, kind, gate, backwards, candidate, sequence, taped, exact)
     if key not in _plans:
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
-        fits = _match(shapes, call, x.shape[0])
+        fits = match(shapes, call, x.shape[0])
         shape = gpu.shape_for(x, w_hh, exact) if fits else None
         _plans[key] = None if shape is None else Plan(call, x, shape, len(values), taped)
     return _plans[key]
-
-
-def _match(shapes: Sequence, call: Call, steps: int) -> bool:
-    x, w_ih, w_hh, b_ih, b_hh, h0, c0, *values = shapes
-    if len(x) != 3 or len(w_hh) != 2:
-        return False
-    hidden = w_hh[1]
-    right = [(w_ih, (4 * hidden, x[2])), (w_hh, (4 * hidden, hidden)), *((value, (hidden,)) for value in values)]
-    right += [(part, (4 * hidden,)) for part in (b_ih, b_hh)] + [(part, (x[1], hidden)) for part in (h0, c0)]
-    times = call.times
-    timed = len(times) == steps and (isinstance(times, range) or times.shape[1:] in ((), (x[1],)))
-    return timed and all(part is None or part == expected for part, expected in right)
-
-
-class Fused(torch.autograd.Function):
-    """(plan, again, times, x, w_ih, w_hh, b_ih, b_hh, h0, c0, *values) -> all h or None, final h, final c"""
-
-    # Without `setup_context`, which torch.func would need: torch would inspect the arguments at every call.
-    @staticmethod
-    def forward(ctx, plan: Plan, again: Callable[..., Made], times: Maybe, *tensors):  # pyright: ignore
-        h, h_n, c_n, tape = plan.forward(times, *tensors)
-        ctx.plan, ctx.again = plan, again
-        ctx.set_materialize_grads(False)  # an unused output needs no work in the backward pass
-        ctx.save_for_backward(times, *tensors, tape)
-        return h, h_n, c_n
-
-    @staticmethod
-    def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
-        saved, needs = ctx.saved_tensors, ctx.needs_input_grad[3:]
-        batched = any(part is not None and is_legacy_batchedtensor(part) for part in gradients)
-        if batched or torch.is_grad_enabled() or transforming():
-            return None, None, None, *_by_table(ctx.again, gradients, needs, saved[1:-1])
-        return None, None, None, *ctx.plan.backward(gradients, needs, saved)
-
-
-def _by_table(again: Callable[..., Made], gradients, needs: Sequence[bool], inputs: Sequence[Maybe]) -> list[Maybe]:
-    """The gradients by another forward pass, which torch can differentiate again."""
-    create = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # As views: one input may depend on another, and what flows there is not asked for here.
-        inputs = [part.view_as(part) if need and part is not None else part for part, need in zip(inputs, needs)]
-        arrived = [(out, part) for out, part in zip(again(*inputs), gradients) if out is not None and part is not None]
-    if not arrived:
-        return [None] * len(needs)
-    wanted = [part for part, need in zip(inputs, needs) if need and part is not None]
-    outputs, incoming = zip(*arrived)
-    found = iter(torch.autograd.grad(outputs, wanted, incoming, create_graph=create, allow_unused=True))
-    return [next(found) if need else None for need in needs]
 
 
 def _plain(tensor: Any) -> Any:
@@ -332,7 +218,3 @@ def _plain(tensor: Any) -> Any:
 
 def _at(tensor: Maybe) -> int:
     return 0 if tensor is None else tensor.data_ptr()
-
-
-def _shape(tensor: Maybe):
-    return None if tensor is None else tensor.shape
