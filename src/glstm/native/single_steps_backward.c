@@ -73,45 +73,53 @@ static void several_vectors(SlotsBack *n, const StepRange *s) {
   }
 }
 
-/* sums (4, capacity) += da of every step times its value, in one vector of slots; for one value, or for two of them,
-   which then share the loads of da */
-INLINE void add_products(int values, const SlotsBack *n, int steps, int at, float *const sums[2], const float *const from[2],
-                         size_t stride) {
+/* What the gates' sums contain, weighted: h of a slot, an input, or 1; (steps, stride). `sums` (4, capacity) gets its da
+   times this value, over all steps. */
+typedef struct {
+  const float *value;
+  size_t stride;
+  float *sums;
+} Factor;
+
+static Factor factor(const SlotsBack *n, const StepRange *s, int number) {
+  static const float one = 1;
+  int cap = n->capacity, d = number - s->open;
+  if (d < 0) {
+    int slot = s->slots[number];
+    return (Factor){s->tape + TAPED_H * cap + slot, (size_t)TAPED * cap, n->dw + (size_t)slot * 4 * cap};
+  }
+  if (d < n->l->inputs) return (Factor){s->x + d, s->x_stride, n->dw_x + (size_t)d * 4 * cap};
+  return (Factor){&one, 0, n->dbase};
+}
+
+/* One vector of slots; two factors, if there are two, share the loads of da. */
+INLINE void add_products(int factors, const SlotsBack *n, int steps, int at, Factor a, Factor b) {
   int cap = n->capacity;
-  vf acc[2][4];
-  for (int v = 0; v < values; v++)
-    for (int g = 0; g < 4; g++) acc[v][g] = load(sums[v] + g * cap + at);
+  vf x[4], y[4];
+  for (int g = 0; g < 4; g++) x[g] = load(a.sums + g * cap + at), y[g] = load(b.sums + g * cap + at);
   const float *da = n->da + at;
   for (int t = 0; t < steps; t++, da += 4 * cap) {
-    vf d0 = load(da), d1 = load(da + cap), d2 = load(da + 2 * cap), d3 = load(da + 3 * cap);
-    for (int v = 0; v < values; v++) {
-      vf value = splat(from[v][t * stride]);
-      acc[v][0] += value * d0, acc[v][1] += value * d1, acc[v][2] += value * d2, acc[v][3] += value * d3;
+    vf p = splat(a.value[t * a.stride]), r = splat(b.value[t * b.stride]);
+    for (int g = 0; g < 4; g++) {
+      vf d = load(da + g * cap);
+      x[g] += p * d;
+      if (factors == 2) y[g] += r * d;
     }
   }
-  for (int v = 0; v < values; v++)
-    for (int g = 0; g < 4; g++) store(sums[v] + g * cap + at, acc[v][g]);
+  for (int g = 0; g < 4; g++) {
+    store(a.sums + g * cap + at, x[g]);
+    if (factors == 2) store(b.sums + g * cap + at, y[g]);
+  }
 }
 
 static void gradients_of_weights(SlotsBack *n, const StepRange *s) {
-  static const float one = 1;
-  int cap = n->capacity, D = n->l->inputs;
-  size_t row = 4 * (size_t)cap, taped = (size_t)TAPED * cap;
-  const float *h = s->tape + TAPED_H * cap;
-  for (int at = 0; at < s->slots_used; at += VL) {
-    int q = 0, d = 0;
-    for (; q + 2 <= s->open; q += 2) {
-      int u = s->slots[q], v = s->slots[q + 1];
-      add_products(2, n, s->steps, at, (float *[]){n->dw + u * row, n->dw + v * row}, (const float *[]){h + u, h + v}, taped);
-    }
-    if (q < s->open)
-      add_products(1, n, s->steps, at, (float *[]){n->dw + s->slots[q] * row}, (const float *[]){h + s->slots[q]}, taped);
-    for (; d + 2 <= D; d += 2)
-      add_products(2, n, s->steps, at, (float *[]){n->dw_x + d * row, n->dw_x + (d + 1) * row},
-                   (const float *[]){s->x + d, s->x + d + 1}, s->x_stride);
-    if (d < D) add_products(1, n, s->steps, at, (float *[]){n->dw_x + d * row}, (const float *[]){s->x + d}, s->x_stride);
-    add_products(1, n, s->steps, at, (float *[]){n->dbase}, (const float *[]){&one}, 0);
+  int factors = s->open + n->l->inputs + 1, last = factors - 1;
+  for (int number = 0; number < last; number += 2) {
+    Factor a = factor(n, s, number), b = factor(n, s, number + 1);
+    for (int at = 0; at < s->slots_used; at += VL) add_products(2, n, s->steps, at, a, b);
   }
+  Factor a = factor(n, s, last);
+  for (int at = 0; factors % 2 && at < s->slots_used; at += VL) add_products(1, n, s->steps, at, a, a);
 }
 
 #ifndef NARROW
