@@ -9,8 +9,6 @@
 #include "team.h"
 #include "vector.h"
 
-#define ROWS 6
-
 /* A row of the product's left side: 1 (for the bias), x, h. */
 static int row_length(const Layer *l) { return 1 + l->inputs + l->hidden; }
 static int row_stride(const Layer *l) { return 1 + l->inputs + padded(l->hidden); }
@@ -18,44 +16,53 @@ static int blocks(const Layer *l) { return padded(l->hidden) / VL; }
 
 size_t NAME(dense_weights_size)(const Layer *l) { return (size_t)blocks(l) * row_length(l) * 4 * VL; }
 
-/* panel (columns, 4, VL) <- VL rows of w (rows, columns); `rows` of them exist. In pieces of a few columns, so that both
-   what is read and what is written stay in the cache. */
-static void pack_rows(const float *w, int columns, int rows, float *panel) {
-  for (int from = 0; from < columns; from += VL)
-    for (int lane = 0; lane < rows; lane++)
-      for (int u = from; u < columns && u < from + VL; u++) panel[(size_t)u * 4 * VL + lane] = w[(size_t)lane * columns + u];
+/* panel (columns, 4, VL) <- scale times VL rows of w (rows, columns); `rows` of them exist, the others are 0. */
+static void pack_rows(const float *w, int columns, int rows, float scale, float *panel) {
+  for (int from = 0; from < columns && VL <= columns; from += VL) {
+    int at = from + VL <= columns ? from : columns - VL; /* the last square may overlap the one before */
+    vf square[VL];
+    for (int lane = 0; lane < VL; lane++) square[lane] = lane < rows ? scale * load(w + (size_t)lane * columns + at) : splat(0);
+    transpose(square);
+    for (int u = 0; u < VL; u++) store(panel + (size_t)(at + u) * 4 * VL, square[u]);
+  }
+  for (int u = 0; u < columns && columns < VL; u++)
+    for (int lane = 0; lane < VL; lane++)
+      panel[(size_t)u * 4 * VL + lane] = lane < rows ? scale * w[(size_t)lane * columns + u] : 0;
 }
 
-/* panel[block][row entry][gate][lane] */
+/* panel[block][row entry][gate][lane], scaled so that a gate's sum is what its function needs: the logistic function is
+   1 / (1 + 2^sum), and tanh is (2^sum - 1) / (2^sum + 1). */
 void NAME(dense_pack)(const Layer *l, float *panel) {
   int D = l->inputs, H = l->hidden, K = row_length(l);
-  memset(panel, 0, sizeof(float) * NAME(dense_weights_size)(l));
   for (int jb = 0; jb < blocks(l); jb++, panel += (size_t)K * 4 * VL)
     for (int g = 0; g < 4; g++) {
       size_t row = (size_t)g * H + jb * VL;
       int rows = H - jb * VL < VL ? H - jb * VL : VL;
-      float *gate = panel + g * VL;
-      if (l->b) pack_rows(l->b + row, 1, rows, gate);
-      pack_rows(l->w_ih + row * D, D, rows, gate + 4 * VL);
-      pack_rows(l->w_hh + row * H, H, rows, gate + (size_t)(1 + D) * 4 * VL);
+      float *gate = panel + g * VL, scale = g == 2 && !l->logistic ? TWICE_LOG2_E : -TWICE_LOG2_E / 2;
+      if (l->b) pack_rows(l->b + row, 1, rows, scale, gate);
+      else store(gate, splat(0));
+      pack_rows(l->w_ih + row * D, D, rows, scale, gate + 4 * VL);
+      pack_rows(l->w_hh + row * H, H, rows, scale, gate + (size_t)(1 + D) * 4 * VL);
     }
 }
 
-INLINE void product(int rows, vf acc[ROWS][4], const float *z, int stride, const float *panel, int K) {
+/* The sums of all gates. The next block's weights are brought into the second-level cache at the same time. */
+INLINE void product(int rows, const float *z, int stride, const float *panel, int K, Ahead *ahead, float *sums) {
+  vf acc[ROWS][4];
   for (int r = 0; r < rows; r++)
     for (int g = 0; g < 4; g++) acc[r][g] = load(panel + g * VL); /* the bias: a row begins with 1 */
   panel += 4 * VL;
   for (int u = 1; u < K; u++) {
-    vf w0 = load(panel), w1 = load(panel + VL), w2 = load(panel + 2 * VL), w3 = load(panel + 3 * VL);
-    panel += 4 * VL;
-    for (int r = 0; r < rows; r++) {
-      vf a = splat(z[(size_t)r * stride + u]);
-      acc[r][0] += a * w0;
-      acc[r][1] += a * w1;
-      acc[r][2] += a * w2;
-      acc[r][3] += a * w3;
+    vf a[ROWS];
+    fetch(ahead);
+    for (int r = 0; r < rows; r++) a[r] = splat(z[(size_t)r * stride + u]);
+    for (int g = 0; g < 4; g++, panel += VL) {
+      vf w = load(panel);
+      for (int r = 0; r < rows; r++) acc[r][g] += a[r] * w;
     }
   }
+  for (int r = 0; r < rows; r++)
+    for (int g = 0; g < 4; g++) store(sums + (r * 4 + g) * VL, acc[r][g]);
 }
 
 typedef struct {
@@ -66,26 +73,56 @@ typedef struct {
   int stride, K, D, H, logistic;
 } Step;
 
-INLINE void tile(int rows, const Step *s, int jb, int first) {
-  vf acc[ROWS][4];
-  int Hp = padded(s->H), at = jb * VL;
-  product(rows, acc, s->z + (size_t)first * s->stride, s->stride, s->panel + (size_t)jb * s->K * 4 * VL, s->K);
-  for (int r = 0; r < rows; r++) {
-    size_t row = first + r;
-    vf k = load(s->k + row * s->k_stride + at);
-    vf h = load(s->z + row * s->stride + 1 + s->D + at), c = load(s->c + row * Hp + at);
-    vf i = sigmoid(acc[r][0]), f = sigmoid(acc[r][1]), o = sigmoid(acc[r][3]);
-    vf g = s->logistic ? sigmoid(acc[r][2]) : tanh_(acc[r][2]);
-    vf c_new = f * c + i * g;
-    vf h_new = o * tanh_(c_new);
-    if (s->tape) {
-      float *tape = s->tape + row * 6 * Hp + at;
-      store_nontemporal(tape, i), store_nontemporal(tape + Hp, f), store_nontemporal(tape + 2 * Hp, g);
-      store_nontemporal(tape + 3 * Hp, o), store_nontemporal(tape + 4 * Hp, c), store_nontemporal(tape + 5 * Hp, h);
-    }
-    store(s->c + row * Hp + at, mix(k, c_new, c));
-    store(s->next + row * s->stride + 1 + s->D + at, mix(k, h_new, h));
+/* A unit of one sample between its new c and its new h. */
+typedef struct {
+  vf c, c_new, scaled, o; /* scaled: c_new for before_tanh */
+} Cell;
+
+/* e: what 2^ returned for the four gates; g: the candidate */
+INLINE Cell new_cell(const Step *s, const vf *e, vf g, size_t row, int at) {
+  int Hp = padded(s->H);
+  vf i = 1.0f / e[0], f = 1.0f / e[1], o = 1.0f / e[3], c = load(s->c + row * Hp + at), c_new = f * c + i * g;
+  if (s->tape) {
+    float *tape = s->tape + row * 6 * Hp + at;
+    store_nontemporal(tape, i), store_nontemporal(tape + Hp, f), store_nontemporal(tape + 2 * Hp, g);
+    store_nontemporal(tape + 3 * Hp, o), store_nontemporal(tape + 4 * Hp, c);
+    store_nontemporal(tape + 5 * Hp, load(s->z + row * s->stride + 1 + s->D + at));
   }
+  return (Cell){c, c_new, c_new * TWICE_LOG2_E, o};
+}
+
+INLINE void finish(const Step *s, const Cell *cell, vf e_minus_1, size_t row, int at) {
+  size_t h_at = row * s->stride + 1 + s->D + at;
+  vf k = load(s->k + row * s->k_stride + at), h_new = cell->o * after_tanh(e_minus_1, cell->scaled);
+  store(s->c + row * padded(s->H) + at, mix(k, cell->c_new, cell->c));
+  store(s->next + h_at, mix(k, h_new, load(s->z + h_at)));
+}
+
+/* From the gates' sums to the new state. A row's gates are computed together with the tanh of the row before, so that
+   nothing has to wait. */
+INLINE void functions(int rows, const Step *s, const float *sums, int at, size_t first, int logistic) {
+  const float one[TOGETHER] = {1, 1, logistic ? 1 : -1, 1, -1};
+  Cell cell = {splat(0), splat(0), splat(0), splat(0)};
+  vf e[TOGETHER], a[TOGETHER];
+  for (int r = 0; r < rows; r++, sums += 4 * VL) {
+    vf sum_g = load(sums + 2 * VL);
+    for (int g = 0; g < 4; g++)
+      a[g] = g == 2 && !logistic ? before_tanh(sum_g) : clamp(load(sums + g * VL), -127.4f, 127.4f);
+    a[4] = before_tanh(cell.scaled);
+    exp2_plus(5, a, one, e);
+    if (r) finish(s, &cell, e[4], first + r - 1, at);
+    cell = new_cell(s, e, logistic ? 1.0f / e[2] : after_tanh(e[2], sum_g), first + r, at);
+  }
+  a[4] = before_tanh(cell.scaled);
+  exp2_plus(1, a + 4, one + 4, e);
+  finish(s, &cell, e[0], first + rows - 1, at);
+}
+
+INLINE void tile(int rows, const Step *s, int jb, int first, Ahead *ahead) {
+  float sums[ROWS * 4 * VL] __attribute__((aligned(4 * VL)));
+  product(rows, s->z + (size_t)first * s->stride, s->stride, s->panel + (size_t)jb * s->K * 4 * VL, s->K, ahead, sums);
+  if (s->logistic) functions(rows, s, sums, jb * VL, first, 1);
+  else functions(rows, s, sums, jb * VL, first, 0);
 }
 
 /* Shared by a team, except k: each member pads its own. */
@@ -100,16 +137,27 @@ static void copy_x(const Layer *l, int t, int first, int samples, float *z) {
     memcpy(z + (size_t)s * row_stride(l) + 1, l->x + ((size_t)t * l->batch + first + s) * D, sizeof(float) * D);
 }
 
+/* In tiles of almost equal size: a small tile takes almost as long as a large one. */
 static void all_blocks(const Step *step, int from, int to, int samples) {
+  int tiles = (samples + ROWS - 1) / ROWS;
+  size_t panel = (size_t)step->K * 4 * VL;
   for (int jb = from; jb < to; jb++) {
-    int s = 0;
-    for (; s + ROWS <= samples; s += ROWS) tile(ROWS, step, jb, s);
-    switch (samples - s) {
-      case 5: tile(5, step, jb, s); break;
-      case 4: tile(4, step, jb, s); break;
-      case 3: tile(3, step, jb, s); break;
-      case 2: tile(2, step, jb, s); break;
-      case 1: tile(1, step, jb, s); break;
+    const float *next = step->panel + (jb + 1 < to ? jb + 1 : from) * panel;
+    Ahead ahead = {next, tiles > 1 ? next + panel : next}; /* weights that are used once are simply read */
+    for (int n = 0; n < tiles; n++) {
+      int s = samples * n / tiles;
+      switch (samples * (n + 1) / tiles - s) {
+#if ROWS > 3
+        case 6: tile(6, step, jb, s, &ahead); break;
+        case 5: tile(5, step, jb, s, &ahead); break;
+        case 4: tile(4, step, jb, s, &ahead); break;
+#endif
+#if ROWS > 2
+        case 3: tile(3, step, jb, s, &ahead); break;
+#endif
+        case 2: tile(2, step, jb, s, &ahead); break;
+        case 1: tile(1, step, jb, s, &ahead); break;
+      }
     }
   }
 }

@@ -5,14 +5,15 @@
 #include "kernels.h"
 #include "vector.h"
 
-#define ROWS 6
 #define COLUMNS 4  /* vectors of the transposed product in a tile */
-#define LINE 16    /* floats in a line of the cache */
 #define ENOUGH 96  /* from so many rows of (sample, step) on, a weight update is worth its loads and stores */
 
 static int row_length(const Layer *l) { return 1 + l->inputs + l->hidden; }
 static int blocks(const Layer *l) { return padded(l->hidden) / VL; }
 static int columns(const Layer *l, int with_x) { return padded(l->hidden) + (with_x ? padded(l->inputs) : 0); }
+/* From one row of da, of K entries, to the next. Rows that are a power of two apart would share the same few places of
+   the cache, so there is a line between them. */
+static int da_stride(int K) { return K + LINE; }
 static int groups(const Layer *l, int with_x) { return (columns(l, with_x) / VL + COLUMNS - 1) / COLUMNS; }
 
 size_t NAME(dense_transposed_size)(const Layer *l, int with_x) {
@@ -21,72 +22,105 @@ size_t NAME(dense_transposed_size)(const Layer *l, int with_x) {
 
 /* transposed[group][entry of a row of da][column]: columns are the units, then the inputs */
 void NAME(dense_pack_transposed)(const Layer *l, int with_x, float *transposed) {
-  int D = l->inputs, H = l->hidden, Hp = padded(H), width = COLUMNS * VL;
-  for (int group = 0; group < groups(l, with_x); group++)
-    for (int jb = 0; jb < blocks(l); jb++)
-      for (int g = 0; g < 4; g++)
-        for (int lane = 0; lane < VL; lane++)
-          for (int column = 0; column < width; column++) {
-            int j = jb * VL + lane, row = g * H + j, u = group * width + column;
-            float w = 0;
-            if (j < H && u < H) w = l->w_hh[(size_t)row * H + u];
-            else if (j < H && u >= Hp && u - Hp < D) w = l->w_ih[(size_t)row * D + u - Hp];
-            *transposed++ = w;
-          }
+  int D = l->inputs, H = l->hidden, Hp = padded(H), width = COLUMNS * VL, entry = 0;
+  memset(transposed, 0, sizeof(float) * NAME(dense_transposed_size)(l, with_x));
+  for (int jb = 0; jb < blocks(l); jb++)
+    for (int g = 0; g < 4; g++)
+      for (int lane = 0; lane < VL; lane++, entry++)
+        for (int group = 0; jb * VL + lane < H && group < groups(l, with_x); group++) {
+          size_t row = (size_t)g * H + jb * VL + lane;
+          float *to = transposed + ((size_t)group * 4 * Hp + entry) * width;
+          int from = group * width, units = H - from < width ? H - from : width;
+          if (units > 0) memcpy(to, l->w_hh + row * H + from, sizeof(float) * units);
+          int first = from > Hp ? from : Hp, end = from + width < Hp + D ? from + width : Hp + D;
+          if (with_x && first < end) memcpy(to + first - from, l->w_ih + row * D + first - Hp, sizeof(float) * (end - first));
+        }
 }
 
-typedef struct {
-  const float *at, *end;
-} Ahead;
+/* w (rows, columns) <- panel (columns, 4, VL): the reverse of `pack_rows` in dense.c, not scaled */
+static void unpack_rows(const float *panel, int columns, int rows, float *w) {
+  for (int from = 0; from < columns && VL <= columns; from += VL) {
+    int at = from + VL <= columns ? from : columns - VL; /* the last square may overlap the one before */
+    vf square[VL];
+    for (int u = 0; u < VL; u++) square[u] = load(panel + (size_t)(at + u) * 4 * VL);
+    transpose(square);
+    for (int lane = 0; lane < VL; lane++)
+      if (lane < rows) store(w + (size_t)lane * columns + at, square[lane]);
+  }
+  for (int u = 0; u < columns && columns < VL; u++)
+    for (int lane = 0; lane < rows; lane++) w[(size_t)lane * columns + u] = panel[(size_t)u * 4 * VL + lane];
+}
+
+/* The gradients of the weights and of the bias from dw, which `dense_backward` made. */
+void NAME(dense_unpack)(const Layer *l, const float *dw, const Gradients *d) {
+  int D = l->inputs, H = l->hidden;
+  for (int jb = 0; jb < blocks(l); jb++, dw += (size_t)row_length(l) * 4 * VL)
+    for (int g = 0; g < 4; g++) {
+      size_t row = (size_t)g * H + jb * VL;
+      int rows = H - jb * VL < VL ? H - jb * VL : VL;
+      const float *gate = dw + g * VL;
+      memcpy(d->db + row, gate, sizeof(float) * rows);
+      unpack_rows(gate + 4 * VL, D, rows, d->dw_ih + row * D);
+      unpack_rows(gate + (size_t)(1 + D) * 4 * VL, H, rows, d->dw_hh + row * H);
+    }
+}
 
 /* out[row] += da[row] times the transposed weights, for `vectors` vectors of columns. The tape of the next step is
-   prefetched at the same time, one cache line with every few products, until all of it is there. */
+   fetched at the same time. */
 INLINE void transposed_product(int rows, int vectors, const float *da, int K, const float *w, float *out, int stride,
                                Ahead *ahead) {
   vf acc[ROWS][COLUMNS];
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) acc[r][v] = load(out + (size_t)r * stride + v * VL);
-  for (int quad = 0; quad < K; quad += 4) {
-    if (ahead->at < ahead->end) __builtin_prefetch(ahead->at, 0, 2), ahead->at += LINE;
-    for (int u = quad; u < quad + 4; u++, w += COLUMNS * VL) {
-      vf column[COLUMNS];
-      for (int v = 0; v < vectors; v++) column[v] = load(w + v * VL);
-      for (int r = 0; r < rows; r++) {
-        vf a = splat(da[(size_t)r * K + u]);
-        for (int v = 0; v < vectors; v++) acc[r][v] += a * column[v];
-      }
+  for (int u = 0; u < K; u++, w += COLUMNS * VL) {
+    vf a[ROWS];
+    fetch(ahead);
+    for (int r = 0; r < rows; r++) a[r] = splat(da[(size_t)r * da_stride(K) + u]);
+    for (int v = 0; v < vectors; v++) {
+      vf column = load(w + v * VL);
+      for (int r = 0; r < rows; r++) acc[r][v] += a[r] * column;
     }
   }
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) store(out + (size_t)r * stride + v * VL, acc[r][v]);
 }
 
+/* In tiles of almost equal size: a small tile takes almost as long as a large one. */
 INLINE void transposed_rows(int vectors, const float *da, int K, const float *w, float *out, int stride, int rows,
                             Ahead *ahead) {
-  for (; rows >= ROWS; rows -= ROWS, da += (size_t)ROWS * K, out += (size_t)ROWS * stride)
-    transposed_product(ROWS, vectors, da, K, w, out, stride, ahead);
-  switch (rows) {
-    case 5: transposed_product(5, vectors, da, K, w, out, stride, ahead); break;
-    case 4: transposed_product(4, vectors, da, K, w, out, stride, ahead); break;
-    case 3: transposed_product(3, vectors, da, K, w, out, stride, ahead); break;
-    case 2: transposed_product(2, vectors, da, K, w, out, stride, ahead); break;
-    case 1: transposed_product(1, vectors, da, K, w, out, stride, ahead); break;
+  int tiles = (rows + ROWS - 1) / ROWS;
+  for (int n = 0; n < tiles; n++) {
+    int first = rows * n / tiles;
+    const float *from = da + (size_t)first * da_stride(K);
+    float *to = out + (size_t)first * stride;
+    switch (rows * (n + 1) / tiles - first) {
+#if ROWS > 3
+      case 6: transposed_product(6, vectors, from, K, w, to, stride, ahead); break;
+      case 5: transposed_product(5, vectors, from, K, w, to, stride, ahead); break;
+      case 4: transposed_product(4, vectors, from, K, w, to, stride, ahead); break;
+#endif
+#if ROWS > 2
+      case 3: transposed_product(3, vectors, from, K, w, to, stride, ahead); break;
+#endif
+      case 2: transposed_product(2, vectors, from, K, w, to, stride, ahead); break;
+      case 1: transposed_product(1, vectors, from, K, w, to, stride, ahead); break;
+    }
   }
 }
 
-/* dw[block][entry of z][gate][lane] += sum over rows of z times da */
+/* dw[block][entry of z][gate][lane] += sum over rows of z times da. The next tile's dw is fetched at the same time. */
 INLINE void update_tile(int entries, const float *z, int z_stride, const float *da, int K, int rows, float *dw) {
   vf acc[ROWS][4];
+  Ahead ahead = {dw + entries * 4 * VL, dw + 2 * entries * 4 * VL};
   for (int e = 0; e < entries; e++)
     for (int g = 0; g < 4; g++) acc[e][g] = load(dw + (e * 4 + g) * VL);
-  for (int r = 0; r < rows; r++, z += z_stride, da += K) {
-    vf d0 = load(da), d1 = load(da + VL), d2 = load(da + 2 * VL), d3 = load(da + 3 * VL);
-    for (int e = 0; e < entries; e++) {
-      vf a = splat(z[e]);
-      acc[e][0] += a * d0;
-      acc[e][1] += a * d1;
-      acc[e][2] += a * d2;
-      acc[e][3] += a * d3;
+  for (int r = 0; r < rows; r++, z += z_stride, da += da_stride(K)) {
+    vf a[ROWS];
+    fetch(&ahead);
+    for (int e = 0; e < entries; e++) a[e] = splat(z[e]);
+    for (int g = 0; g < 4; g++) {
+      vf d = load(da + g * VL);
+      for (int e = 0; e < entries; e++) acc[e][g] += a[e] * d;
     }
   }
   for (int e = 0; e < entries; e++)
@@ -109,39 +143,53 @@ static int held_rows(int samples) { return samples >= ENOUGH ? samples : (ENOUGH
 size_t NAME(dense_backward_space)(const Layer *l, int samples, int with_x) {
   int Hp = padded(l->hidden);
   return (size_t)samples * (columns(l, with_x) + COLUMNS * VL + Hp) +
-         (size_t)held_rows(samples) * (row_length(l) + 4 * Hp) + (size_t)(l->k_per_sample ? samples : 1) * Hp + VL;
+         (size_t)held_rows(samples) * (row_length(l) + da_stride(4 * Hp)) + (size_t)(l->k_per_sample ? samples : 1) * Hp + VL;
 }
 
-/* One step's derivatives for one block of units: fills da, moves dh and dc one step back. What dh gets through the
+/* One step's rows of one sample. */
+typedef struct {
+  const float *tape, *k;
+  float *dh, *dc, *da, *dk;
+} Rows;
+
+/* Derivatives for `count` blocks of units: fills da, moves dh and dc one step back, adds to dk. What dh gets through the
    gates is added afterwards, by the product with the transposed weights. */
-INLINE void slopes(const Layer *l, int samples, int jb, const float *tape, const float *k, size_t k_stride, float *dh,
-                   int dh_stride, float *dc, float *da, float *dk, size_t dk_stride) {
-  int Hp = padded(l->hidden), at = jb * VL;
-  vf dk_sum = splat(0);
-  for (int s = 0; s < samples; s++) {
-    const float *p = tape + (size_t)s * 6 * Hp + at;
-    vf kk = load(k + s * k_stride + at);
-    vf i = load(p), f = load(p + Hp), g = load(p + 2 * Hp), o = load(p + 3 * Hp), c = load(p + 4 * Hp);
-    vf h = load(p + 5 * Hp), dh_s = load(dh + (size_t)s * dh_stride + at), dc_s = load(dc + (size_t)s * Hp + at);
-    vf c_new = f * c + i * g, squashed = tanh_(c_new);
-    vf gate_gradient = dc_s * (c_new - c) + dh_s * (o * squashed - h);
-    vf dh_new = kk * dh_s;
-    vf dc_new = kk * dc_s + dh_new * o * (1.0f - squashed * squashed);
-    vf slope_g = l->logistic ? g * (1.0f - g) : 1.0f - g * g;
-    vi closed = shut(kk); /* a closed unit's gates may be NaN if its input was NaN: they must have no effect */
-    vf none = splat(0);
-    float *d = da + (size_t)s * 4 * Hp + (size_t)jb * 4 * VL;
-    store(d, choose(closed, none, dc_new * g * i * (1.0f - i)));
-    store(d + VL, choose(closed, none, dc_new * c * f * (1.0f - f)));
-    store(d + 2 * VL, choose(closed, none, dc_new * i * slope_g));
-    store(d + 3 * VL, choose(closed, none, dh_new * squashed * o * (1.0f - o)));
-    store(dc + (size_t)s * Hp + at, choose(closed, dc_s, (1.0f - kk) * dc_s + f * dc_new));
-    store(dh + (size_t)s * dh_stride + at, choose(closed, dh_s, (1.0f - kk) * dh_s));
-    gate_gradient = choose(closed, none, gate_gradient);
-    if (dk_stride) store(dk + s * dk_stride + at, gate_gradient);
-    else dk_sum += gate_gradient;
+INLINE void slopes(int count, const Rows *row, int jb, int Hp, int logistic) {
+  const float one[TOGETHER] = {-1, -1, -1, -1, -1};
+  vf c_new[TOGETHER], scaled[TOGETHER], e[TOGETHER];
+  for (int n = 0; n < count; n++) {
+    const float *p = row->tape + (jb + n) * VL;
+    c_new[n] = load(p + Hp) * load(p + 4 * Hp) + load(p) * load(p + 2 * Hp);
+    scaled[n] = before_tanh(c_new[n] * TWICE_LOG2_E);
   }
-  if (!dk_stride) store(dk + at, dk_sum);
+  exp2_plus(count, scaled, one, e);
+  for (int n = 0; n < count; n++) {
+    int at = (jb + n) * VL;
+    const float *p = row->tape + at;
+    vf i = load(p), f = load(p + Hp), g = load(p + 2 * Hp), o = load(p + 3 * Hp), c = load(p + 4 * Hp);
+    vf h = load(p + 5 * Hp), k = load(row->k + at), dh = load(row->dh + at), dc = load(row->dc + at);
+    vf squashed = after_tanh(e[n], c_new[n]);
+    vf gate_gradient = dc * (c_new[n] - c) + dh * (o * squashed - h);
+    vf dh_new = k * dh;
+    vf dc_new = k * dc + dh_new * o * (1.0f - squashed * squashed);
+    vf slope_g = logistic ? g * (1.0f - g) : 1.0f - g * g;
+    vi closed = shut(k); /* a closed unit's gates may be NaN if its input was NaN: they must have no effect */
+    vf none = splat(0);
+    float *da = row->da + at * 4;
+    store(da, choose(closed, none, dc_new * g * i * (1.0f - i)));
+    store(da + VL, choose(closed, none, dc_new * c * f * (1.0f - f)));
+    store(da + 2 * VL, choose(closed, none, dc_new * i * slope_g));
+    store(da + 3 * VL, choose(closed, none, dh_new * squashed * o * (1.0f - o)));
+    store(row->dc + at, choose(closed, dc, (1.0f - k) * dc + f * dc_new));
+    store(row->dh + at, choose(closed, dh, (1.0f - k) * dh));
+    store(row->dk + at, load(row->dk + at) + choose(closed, none, gate_gradient));
+  }
+}
+
+INLINE void all_slopes(const Rows *row, int blocks, int Hp, int logistic) {
+  int jb = 0;
+  for (; jb + 4 <= blocks; jb += 4) slopes(4, row, jb, Hp, logistic);
+  for (; jb < blocks; jb++) slopes(1, row, jb, Hp, logistic);
 }
 
 /* dw: this thread's own, [block][entry][gate][lane], zeroed by the caller. dk: (T, Hp) of this thread, or per sample
@@ -152,7 +200,7 @@ void NAME(dense_backward)(const Layer *l, const Gradients *d, const float *trans
   int with_x = d->dx != NULL, width = columns(l, with_x), dh_stride = width + COLUMNS * VL, entries = row_length(l);
   int cap = held_rows(samples), held = 0;
   float *dh = space, *dc = dh + (size_t)samples * dh_stride, *z = dc + (size_t)samples * Hp;
-  float *da = z + (size_t)cap * entries, *k = da + (size_t)cap * K;
+  float *da = z + (size_t)cap * entries, *k = da + (size_t)cap * da_stride(K);
   memset(space, 0, sizeof(float) * NAME(dense_backward_space)(l, samples, with_x));
   for (int s = 0; s < samples; s++) {
     memcpy(dh + (size_t)s * dh_stride, d->dh_n + (size_t)(first + s) * H, sizeof(float) * H);
@@ -168,10 +216,15 @@ void NAME(dense_backward)(const Layer *l, const Gradients *d, const float *trans
       memcpy(k + (size_t)s * Hp, l->k + (l->k_per_sample ? at + s : (size_t)t) * H, sizeof(float) * H);
     const float *tape = l->tape + at * 6 * Hp, *before = t ? tape - (size_t)B * 6 * Hp : tape;
     Ahead ahead = {before, before + (size_t)samples * 6 * Hp};
-    float *rows = da + (size_t)held * K, *z_rows = z + (size_t)held * entries;
+    float *rows = da + (size_t)held * da_stride(K), *z_rows = z + (size_t)held * entries;
     float *dk_row = dk + (size_t)t * (l->k_per_sample ? (size_t)samples : 1) * Hp;
-    for (int jb = 0; jb < blocks(l); jb++)
-      slopes(l, samples, jb, tape, k, l->k_per_sample ? Hp : 0, dh, dh_stride, dc, rows, dk_row, l->k_per_sample ? Hp : 0);
+    for (int s = 0; s < samples; s++) {
+      size_t own = l->k_per_sample ? (size_t)s * Hp : 0;
+      Rows row = {tape + (size_t)s * 6 * Hp, k + own, dh + (size_t)s * dh_stride, dc + (size_t)s * Hp,
+                  rows + (size_t)s * da_stride(K), dk_row + own};
+      if (l->logistic) all_slopes(&row, blocks(l), Hp, 1);
+      else all_slopes(&row, blocks(l), Hp, 0);
+    }
     for (int s = 0; s < samples; s++) {
       float *row = z_rows + (size_t)s * entries;
       row[0] = 1;

@@ -21,6 +21,7 @@
   void glstm_dense_pack_transposed##M(const Layer *, int, float *);                                                 \
   size_t glstm_dense_backward_space##M(const Layer *, int, int);                                                    \
   void glstm_dense_backward##M(const Layer *, const Gradients *, const float *, int, int, float *, float *, float *); \
+  void glstm_dense_unpack##M(const Layer *, const float *, const Gradients *);                                      \
   size_t glstm_sparse_space##M(const Layer *, int, int);                                                            \
   size_t glstm_sparse_tape_size##M(const Layer *, const Schedule *, int);                                           \
   void glstm_sparse_forward##M(const Layer *, const Schedule *, int, int, float *, float *);                        \
@@ -42,11 +43,10 @@
   {                                                                                                                  \
     lanes, glstm_dense_weights_size##M, glstm_dense_pack##M, glstm_dense_forward_space##M, glstm_dense_forward##M,   \
         glstm_dense_transposed_size##M, glstm_dense_pack_transposed##M, glstm_dense_backward_space##M,               \
-        glstm_dense_backward##M, glstm_sparse_space##M, glstm_sparse_tape_size##M, glstm_sparse_forward##M,          \
-        glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M, glstm_single_tape_size##M,  \
-        glstm_single_forward##M, glstm_single_backward_space##M, glstm_single_backward##M, glstm_gaussian_space##M,  \
-        glstm_gaussian_table##M, glstm_gaussian_slopes##M,                                                           \
-        glstm_sigmoid_tanh##M                                                                                        \
+        glstm_dense_backward##M, glstm_dense_unpack##M, glstm_sparse_space##M, glstm_sparse_tape_size##M,            \
+        glstm_sparse_forward##M, glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M,    \
+        glstm_single_tape_size##M, glstm_single_forward##M, glstm_single_backward_space##M, glstm_single_backward##M,\
+        glstm_gaussian_space##M, glstm_gaussian_table##M, glstm_gaussian_slopes##M, glstm_sigmoid_tanh##M            \
   }
 
 typedef struct {
@@ -59,6 +59,7 @@ typedef struct {
   void (*dense_pack_transposed)(const Layer *, int, float *);
   size_t (*dense_backward_space)(const Layer *, int, int);
   void (*dense_backward)(const Layer *, const Gradients *, const float *, int, int, float *, float *, float *);
+  void (*dense_unpack)(const Layer *, const float *, const Gradients *);
   size_t (*sparse_space)(const Layer *, int, int);
   size_t (*sparse_tape_size)(const Layer *, const Schedule *, int);
   void (*sparse_forward)(const Layer *, const Schedule *, int, int, float *, float *);
@@ -215,8 +216,8 @@ static void add_into(float *sum, const float *part, size_t n) {
 
 int glstm_dense_backward(const Layer *l, const Gradients *d) {
   const Kernels *use = kernels();
-  int T = l->steps, B = l->batch, D = l->inputs, H = l->hidden, Hp = padded(H, use->lanes), lanes = use->lanes;
-  int threads = shares(l, 1), with_x = d->dx != NULL, K = 1 + D + H, failed = 0;
+  int T = l->steps, B = l->batch, H = l->hidden, Hp = padded(H, use->lanes);
+  int threads = shares(l, 1), with_x = d->dx != NULL, failed = 0;
   size_t dw_size = use->dense_weights_size(l);
   float *transposed = floats(use->dense_transposed_size(l, with_x));
   float **dw = calloc(threads, sizeof *dw), **dk = calloc(threads, sizeof *dk);
@@ -252,15 +253,7 @@ int glstm_dense_backward(const Layer *l, const Gradients *d) {
       }
   }
   set_float_state(before);
-  for (int j = 0; !failed && j < H; j++)
-    for (int g = 0; g < 4; g++)
-      for (int u = 0; u < K; u++) {
-        float value = dw[0][(((size_t)(j / lanes) * K + u) * 4 + g) * lanes + j % lanes];
-        size_t to = (size_t)g * H + j;
-        if (u == 0) d->db[to] = value;
-        else if (u <= D) d->dw_ih[to * D + u - 1] = value;
-        else d->dw_hh[to * H + u - 1 - D] = value;
-      }
+  if (!failed) use->dense_unpack(l, dw[0], d);
   for (int index = 0; index < threads; index++) free(dw[index]), free(dk[index]);
   free(transposed), free(dw), free(dk);
   return failed;

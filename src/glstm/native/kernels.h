@@ -14,6 +14,26 @@
 #endif
 #define NAME(name) JOIN(glstm_##name, MACHINE)
 
+/* Rows of a tile whose sums, four vectors each, are in registers during a product, with one number per row and one
+   vector of weights. There are 32 registers with AVX-512 and on ARM, else 16; without fused products one more is used. */
+#if defined __AVX512F__ || defined __aarch64__
+#define ROWS 6
+#elif defined __FMA__
+#define ROWS 3
+#else
+#define ROWS 2
+#endif
+#define LINE 16 /* floats in a line of the cache */
+
+/* Memory that will be needed soon, and is brought into the cache meanwhile, line by line. */
+typedef struct {
+  const float *at, *end;
+} Ahead;
+
+INLINE void fetch(Ahead *ahead) {
+  if (ahead->at < ahead->end) __builtin_prefetch(ahead->at, 0, 2), ahead->at += LINE;
+}
+
 /* A number of units, or of samples, rounded up to whole vectors. */
 static inline int padded(int n) { return (n + VL - 1) / VL * VL; }
 

@@ -57,6 +57,41 @@ INLINE vf vmax(vf a, vf b) { return choose(a > b, a, b); }
 INLINE vf pick(vf v, int lane) { return splat(v[lane]); }
 #endif
 
+/* permute: lane n of the result is lane lanes[n] of v. */
+#if VL == 16 && defined __AVX512F__
+INLINE vf permute(vf v, vi lanes) { return (vf)_mm512_permutexvar_ps((__m512i)lanes, (__m512)v); }
+#elif VL == 8 && defined __AVX2__
+INLINE vf permute(vf v, vi lanes) { return (vf)_mm256_permutevar8x32_ps((__m256)v, (__m256i)lanes); }
+#else
+INLINE vf permute(vf v, vi lanes) {
+  vf result;
+  for (int n = 0; n < VL; n++) result[n] = v[lanes[n]];
+  return result;
+}
+#endif
+
+/* Each two rows that are `distance` apart exchange the lanes that would be in the other one if the square of VL rows
+   were transposed; for distances 1, 2, 4, ... one after the other, it is. */
+INLINE void exchange(vf rows[VL], int distance) {
+  const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  vi lane;
+  memcpy(&lane, numbers, sizeof lane);
+  vi other = lane ^ distance, upper = (lane & distance) != 0;
+  for (int n = 0; n < VL; n++)
+    if (!(n & distance)) {
+      vf a = rows[n], b = rows[n + distance];
+      rows[n] = choose(upper, permute(b, other), a);
+      rows[n + distance] = choose(upper, b, permute(a, other));
+    }
+}
+
+INLINE void transpose(vf rows[VL]) {
+  exchange(rows, 1);
+  exchange(rows, 2);
+  if (VL > 4) exchange(rows, 4);
+  if (VL > 8) exchange(rows, 8);
+}
+
 typedef float vf_half __attribute__((vector_size(2 * VL), may_alias));
 
 /* Lanes are added in one fixed order: the same bits on every run. */
@@ -124,6 +159,36 @@ INLINE vf tanh_(vf x) {
   Quotient t = tanh_parts(x);
   return t.above / t.below;
 }
+
+/* sum = 2^a + one, for a in [-127.4, 127.4] and `count` vectors. The vectors take turns, operation by operation: they do
+   not depend on each other, and a processor looks only a few dozen operations ahead. The reduction r = a - n is exact,
+   and (1 + r p) is 2^r with a relative error of 3e-9. */
+enum { TOGETHER = 5 };
+
+INLINE void exp2_plus(int count, const vf *a, const float *one, vf *sum) {
+  const vf magic = splat(12582912.0f);
+  vf t[TOGETHER], r[TOGETHER], power[TOGETHER], square[TOGETHER], p[TOGETHER], middle[TOGETHER], low[TOGETHER];
+  for (int i = 0; i < count; i++) t[i] = a[i] + magic;
+  for (int i = 0; i < count; i++) r[i] = a[i] - (t[i] - magic);
+  for (int i = 0; i < count; i++) power[i] = (vf)(((vi)t[i] - (vi)magic + 127) << 23);
+  for (int i = 0; i < count; i++) square[i] = r[i] * r[i];
+  for (int i = 0; i < count; i++) p[i] = 1.53264729e-4f * r[i] + 1.33908063e-3f;
+  for (int i = 0; i < count; i++) middle[i] = 9.61850584e-3f * r[i] + 5.55035993e-2f;
+  for (int i = 0; i < count; i++) low[i] = 2.40226477e-1f * r[i] + 6.93147182e-1f;
+  for (int i = 0; i < count; i++) r[i] = r[i] * power[i];
+  for (int i = 0; i < count; i++) p[i] = p[i] * square[i] + middle[i];
+  for (int i = 0; i < count; i++) power[i] = power[i] + one[i];
+  for (int i = 0; i < count; i++) p[i] = p[i] * square[i] + low[i];
+  for (int i = 0; i < count; i++) sum[i] = r[i] * p[i] + power[i];
+}
+
+/* tanh x = (e - 1) / (e + 1) with e = 2^(x TWICE_LOG2_E), in two parts: what exp2_plus takes, and the quotient of what it
+   returns with -1. Computed for |x|, as in tanh_parts; the sign may come from x itself or from a multiple of it. */
+#define TWICE_LOG2_E 2.88539008177792681f
+INLINE vf sign_of(vf x) { return (vf)((vi)x & (vi)splat(-0.0f)); }
+INLINE vf with_sign(vf x, vf sign) { return (vf)((vi)x ^ (vi)sign); }
+INLINE vf before_tanh(vf scaled_x) { return vmin(splat(43.3f), with_sign(scaled_x, sign_of(scaled_x))); }
+INLINE vf after_tanh(vf e_minus_1, vf x) { return with_sign(e_minus_1, sign_of(x)) / (e_minus_1 + 2.0f); }
 
 /* The same functions with a shorter delay, for a single sequence, which waits for their result: a quotient of
    polynomials is ready after half as many cycles. It is fitted to tanh on [-9, 9] with a relative error of 2e-8; in
