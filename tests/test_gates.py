@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from glstm.gates import SMALLEST, Clockwork, Gaussian, Open, Phased, apply_threshold, draw
+from glstm.gates import GATES, SMALLEST, Clockwork, Gate, Gaussian, Open, Phased, apply_threshold, draw
 
 TIMES = torch.arange(1, 11, dtype=torch.float64)
 
@@ -151,3 +151,56 @@ def test_a_gaussian_never_has_a_subnormal_value(dtype, least):
     assert (k == 0).any()
     (gradient,) = torch.autograd.grad(k.sum(), unit["mu"])
     assert torch.isclose(gradient[0], (2 * times * plain).sum(), rtol=1e-5)
+
+
+# Of each gate, values of which some are at the ends of what its formula allows.
+ODD_VALUES: dict[str, dict[str, list[float]]] = {
+    "open": {},
+    "gaussian": {"mu": [4.0, -3.5, 60.0, 10.0], "sigma": [3.0, -8.0, 0.0, 1e3]},
+    "phased": {
+        "tau": [20.0, -7.0, 9.0, 6.0, 5.5, 30.0],
+        "s": [3.0, -40.0, 2.0, 0.25, 1.0, 200.0],
+        "r": [0.4, -0.05, 1.0, 1.5, 2.5, 0.0],
+    },
+    "clockwork": {"period": [1.0, 5.0, 0.5, 7.25, 128.0]},
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_pulses_say_when_units_open(name):
+    unit = {key: torch.tensor(values, dtype=torch.float64) for key, values in ODD_VALUES[name].items()}
+    gate = GATES[name]()
+    pulses = gate.pulses(unit)
+    assert pulses is not None
+    assert all(value.dtype == torch.float64 for value in (pulses.at, pulses.width, pulses.period, pulses.start))
+    times = torch.linspace(-100, 300, 6401, dtype=torch.float64)  # whole numbers and quarters are among them
+    # A triangle of the least width, 15e-6 around 200, has steps of 1e-9 in float64.
+    assert torch.allclose(pulses.openness(times), gate.openness(times, unit, False), rtol=0, atol=1e-8)
+    if name != "open":
+        assert len(pulses.openness(times).unique()) > 1
+
+
+def test_pulses_have_no_gradient_and_are_for_single_precision_too():
+    mu = torch.tensor([4.0, 5.0], requires_grad=True)
+    pulses = Gaussian().pulses({"mu": mu, "sigma": torch.tensor([-3.0, 2.0])})
+    assert pulses.at.dtype == torch.float64
+    assert not pulses.at.requires_grad
+    assert pulses.width.tolist() == [3.0, 2.0]
+
+
+def test_a_class_with_its_own_formula_does_not_inherit_when_another_gate_opens():
+    class Wider(Gaussian):
+        def openness(self, times, unit, training):
+            return super().openness(times, unit, training) ** 0.5
+
+    class Named(Gaussian):
+        pass
+
+    class Own(Gate):
+        def openness(self, times, unit, training):
+            return torch.zeros_like(times).unsqueeze(-1)
+
+    unit = {"mu": column(4.0), "sigma": column(3.0)}
+    assert Wider().pulses(unit) is None
+    assert Own().pulses(unit) is None
+    assert Named().pulses(unit) is not None

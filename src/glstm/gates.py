@@ -8,8 +8,8 @@ short name everywhere, or in any module of your own that can be imported.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from math import ceil, exp, isfinite, log
-from typing import Any, ClassVar, Protocol
+from math import ceil, exp, inf, isfinite, log
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -36,6 +36,41 @@ UNSEEN: dict[str, Values] = {"mu": UNSEEN_TIMES, "sigma": UNSEEN_SIGMA}
 SMALLEST = 1e-6
 
 
+@dataclass(frozen=True, eq=False)
+class Pulses:
+    """When each unit opens, for an engine that must know it beforehand: one pulse, or one in every period.
+
+    k(t) = shape(u), u = (t - at - n period) / width, with n = floor((t - start) / period). A shape is
+    "bell", exp(-u^2); "triangle", max(0, 1 - |u|); "box", 1 where -1 <= u < 1; or "open", always 1.
+    A gate that opens once has period inf and start -inf, and n = 0. Elsewhere one period lies from start up to, but
+    without, start + period; what a pulse has beyond these ends is cut off. With start = at - period / 2, n is that of
+    the nearest pulse. This is k in evaluation, without a threshold, in the layer's relative time.
+
+    All are float64 (H), or (1) where units do not differ.
+    """
+
+    shape: Literal["bell", "triangle", "box", "open"]
+    at: Tensor
+    width: Tensor
+    period: Tensor
+    start: Tensor
+
+    def openness(self, times: Tensor) -> Tensor:
+        """times (...) -> k (..., H), float64."""
+        times = times.double().unsqueeze(-1)
+        comes_back = self.period.isfinite()
+        start, period = (torch.where(comes_back, value, 1) for value in (self.start, self.period))
+        begun = torch.where(comes_back, torch.floor((times - start) / period) * period, 0)
+        u = (times - begun - self.at) / self.width
+        if self.shape == "bell":
+            return torch.exp(-(u**2))
+        if self.shape == "triangle":
+            return (1 - u.abs()).clamp(min=0)
+        if self.shape == "box":
+            return ((u >= -1) & (u < 1)).double()
+        return torch.ones_like(u)
+
+
 class Gate(ABC):
     """Maps time to openness. `names` are the values that each unit has; with `learned` they are parameters, else
     buffers. `in_time` are those that are moments or durations: they are scaled with the length of the sequence, and
@@ -49,9 +84,19 @@ class Gate(ABC):
     moments: ClassVar[tuple[str, ...]] = ()
     learned: ClassVar[bool] = True
 
+    def __init_subclass__(cls) -> None:
+        """A class that has its own `openness` but inherits `pulses` would say when another gate opens."""
+        super().__init_subclass__()
+        if "openness" in vars(cls) and "pulses" not in vars(cls):
+            cls.pulses = Gate.pulses
+
     @abstractmethod
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         """times (...), each unit's values (H) -> k in [0, 1] (..., H), or (..., 1) where units do not differ."""
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses | None:
+        """When units with these values open, in evaluation; None if this gate cannot be said that way."""
+        return None
 
     def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
         """Fresh values (H), float64, for the unit value called `name`; from `values`, else as the gate was given."""
@@ -137,6 +182,11 @@ def _positive(value: Tensor) -> Tensor:
     return magnitude + (SMALLEST - magnitude).clamp(min=0).detach()
 
 
+def _fixed(value: Tensor) -> Tensor:
+    """For `Pulses`: float64, and without a gradient."""
+    return value.detach().double()
+
+
 def _wide(value: Tensor, times: Tensor) -> Tensor:
     """Gates compare times that lie thousands of steps apart: never in 16 bits, whatever the layer's dtype is."""
     return value.to(torch.promote_types(value.dtype, times.dtype))
@@ -154,6 +204,10 @@ class Open(Gate):
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         return torch.ones_like(times).unsqueeze(-1)
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        always = torch.full((1,), inf, dtype=torch.float64)
+        return Pulses("open", at=torch.zeros_like(always), width=always, period=always, start=-always)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +258,11 @@ class Gaussian(Gate):
         distance = times.unsqueeze(-1) - _wide(unit["mu"], times)
         return _exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))
 
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        mu, width = _fixed(unit["mu"]), _positive(_fixed(unit["sigma"]))
+        once = torch.full_like(mu, inf)
+        return Pulses("bell", at=mu, width=width, period=once, start=-once)
+
 
 @dataclass(frozen=True, eq=False)
 class Phased(Gate):
@@ -227,6 +286,13 @@ class Phased(Gate):
         rise = 2 * phase / ratio
         leak = self.alpha * phase if training else torch.zeros_like(phase)
         return torch.where(phase < ratio / 2, rise, torch.where(phase < ratio, 2 - rise, leak)).clamp(0, 1)
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        """With r > 1 the triangle is longer than the period, which cuts it off: so periods start at s, where it does,
+        and not halfway between two pulses."""
+        period, start = _positive(_fixed(unit["tau"])), _fixed(unit["s"])
+        half = period * _positive(_fixed(unit["r"])) / 2
+        return Pulses("triangle", at=start + half, width=half, period=period, start=start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +324,11 @@ class Clockwork(Gate):
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         since_tick = torch.remainder(times.unsqueeze(-1), _wide(unit["period"], times))
         return (since_tick < 1).to(since_tick.dtype)
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        period = _fixed(unit["period"])
+        half = torch.full_like(period, 0.5)
+        return Pulses("box", at=half, width=half, period=period, start=torch.zeros_like(period))
 
 
 # Every gate of this file by its name in small letters, as recipes and the command line say it.
