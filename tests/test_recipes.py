@@ -118,7 +118,7 @@ NO_SIZES = {"steps": None, "train_size": None, "test_size": None}
         ({"data": {"train_size": 0}}, "train_size must be a whole number of at least 1, not 0"),
         ({"cell": "rnn"}, "there is no cell 'rnn'; there are glstm, plstm, lstm, gated, "),
         ({"cell": "glstm:nothing"}, "the cell 'glstm:nothing' cannot be imported"),
-        ({"cell": "gated"}, "the cell gated needs a kind of gate: open, gaussian, phased, clockwork"),
+        ({"cell": "gated"}, "the cell gated needs a kind of gate: open, gaussian, periodic, phased, clockwork"),
         ({"gate": {"kind": "sieve"}}, "there is no gate 'sieve'"),
         ({"gate": {"kind": "builtins:dict"}}, "is not a gate: that is a class derived from glstm.Gate"),
         ({"gate": {"width": 3.0}}, "the cell glstm cannot be made with these options, .*'width'"),
