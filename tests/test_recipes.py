@@ -30,6 +30,8 @@ def test_the_papers_recipes():
 def test_gates_stretch_with_the_sequence():
     short = preset("adding").at_length(100)
     assert (short.data["steps"], short.gate) == (100, {"mu": (30, 70), "sigma": 4})
+    comes_back = preset("adding").changed(cell="gated", gate={"kind": "periodic", "tau": 50.0})
+    assert comes_back.at_length(100).gate == {"kind": "periodic", "tau": 5.0}
     assert preset("adding", "adding-plstm").at_length(100).gate == {"tau": 100, "s": (25, 65), "r": 0.1}
     clocks = preset("adding").changed(cell="gated", gate={"kind": "clockwork", "period": (10, 20)})
     assert clocks.at_length(500).gate == {"kind": "clockwork", "period": (5, 10)}

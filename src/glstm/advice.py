@@ -43,7 +43,9 @@ def parameter_groups(
 
 def values_in_time(layer: GatedLSTM) -> list[tuple[str, nn.Parameter]]:
     """The parameters that are moments or durations, each with the gate's name for it."""
-    named = [(name, layer._parameters.get(name + suffix)) for _, suffix in layer.places() for name in layer.gate.in_time]
+    named = [
+        (name, layer._parameters.get(name + suffix)) for _, suffix in layer.places() for name in layer.gate.in_time
+    ]
     return [(name, value) for name, value in named if isinstance(value, nn.Parameter)]
 
 

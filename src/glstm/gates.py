@@ -292,7 +292,7 @@ class Gaussian(Gate):
 
 @dataclass(frozen=True, eq=False)
 class Periodic(Gate):
-    """k = exp(-d^2 / sigma^2), with d the distance to the nearest of the moments mu + n tau: a Gaussian that comes back.
+    """k = exp(-d^2 / sigma^2), with d the distance to the nearest of the moments mu + n tau: open again and again.
 
     n is any whole number, so mu says where in a period a unit opens. Only the magnitudes of sigma and tau matter, but
     they are given above 0. Values that are None fit the first times that a layer sees: tau a quarter of their span,

@@ -372,6 +372,8 @@ LARGE = {
     "a cluster": ("g-LSTM", {}, 2, 110, (60, 13), {"hx": True}),
     "a larger cluster": ("g-LSTM", {}, 1, 220, (40, 19), {"sequence": False}),
     "phases, many inputs": ("PLSTM", {"num_layers": 2}, 9, 70, (50, 5), {}),
+    "it comes back": ("periodic", {}, 1, 110, (60, 13), {}),
+    "it comes back at times of each sample": ("periodic", {}, 1, 33, (40, 6), {"times": "own"}),
     "always open, both directions": ("LSTM", {"bidirectional": True, "bias": False}, 3, 128, (30, 9), {}),
     "times": ("g-LSTM", {"batch_first": True}, 1, 110, (40, 9), {"times": "shared"}),
     "times of each sample": ("g-LSTM", {}, 1, 300, (30, 6), {"times": "own"}),

@@ -10,8 +10,8 @@ from glstm.layers import gated_layers
 class TemporalCurriculum:
     """Each `step()`, once an epoch, multiplies the lowest share rho of every layer's sigma by (1 + alpha).
 
-    The gate's values are frozen: the curriculum changes them, not the optimiser. Moments and periods stay as they are: a
-    Periodic gate whose sigma is far above its period is always open, too. `open()` ends the curriculum;
+    The gate's values are frozen: the curriculum changes them, not the optimiser. Moments and periods stay as they are,
+    since a Periodic gate whose sigma is far above its period is always open, too. `open()` ends the curriculum;
     `glstm.to_lstm(layer)` then gives the LSTM.
     """
 
