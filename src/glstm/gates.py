@@ -33,8 +33,8 @@ WIDE = 0.32
 # of them it is hard to learn.
 PERIODS = 4
 # Until then they have values for MNIST's 784 steps.
-UNSEEN_ONCE: dict[str, Values] = {"mu": (1, 784), "sigma": 250.0}
-UNSEEN_PERIODIC: dict[str, Values] = {"mu": (1, 197), "sigma": 62.5, "tau": 196.0}
+UNSEEN_ONCE: dict[str, Any] = {"mu": (1, 784), "sigma": 250.0}
+UNSEEN_PERIODIC: dict[str, Any] = {"mu": (1, 197), "sigma": 62.5, "tau": 196.0}
 
 # A width or period may not reach 0. This is far below any useful time step, so it only protects the division.
 SMALLEST = 1e-6
@@ -187,15 +187,15 @@ def _draw_bells(given: Values, hidden_size: int, name: str) -> Tensor:
     return drawn
 
 
-def _place(mu: Tensor, unseen: Mapping[str, Values]) -> Tensor:
+def _place(mu: Tensor, unseen: Mapping[str, Any]) -> Tensor:
     """From 0 to 1: where in the range it was drawn."""
-    low, high = torch.as_tensor(unseen["mu"])
+    low, high = unseen["mu"]
     return (mu - low) / (high - low)
 
 
-def _is_drawn(values: Mapping[str, Tensor], unseen: Mapping[str, Values]) -> bool:
-    """Told by a width that is the same number in all units, and mu in order: training would have changed them."""
-    mu, (low, high) = values["mu"], torch.as_tensor(unseen["mu"])
+def _is_drawn(values: Mapping[str, Tensor], unseen: Mapping[str, Any]) -> bool:
+    """Told by durations that are the same number in all units, and mu in order: training would have changed them."""
+    mu, (low, high) = values["mu"], unseen["mu"]
     same = [values[name] == unseen[name] for name in unseen if name != "mu"]
     return bool(torch.cat((mu[:1] >= low, mu[-1:] <= high, mu.diff() >= 0, *same)).all())
 
