@@ -34,6 +34,11 @@ MIXES = {  # recipes that train together: what may differ, differs
         SMALL.changed(seed=4, chrono=12.0),
     ],
     "PLSTM": [RECIPES["PLSTM"], RECIPES["PLSTM"].changed(seed=7, gate={"r": 0.3}, budget=1.0, gate_lr=0.01)],
+    "periodic": [
+        RECIPES["periodic"],
+        RECIPES["periodic"].changed(seed=3, gate={"sigma": 1.0}, options={"threshold": 0.1}, gate_lr=0.05),
+        RECIPES["periodic"].changed(curriculum=True, open_epochs=1, budget=0.0, gate={"sigma": 0.5}),
+    ],
     "LSTM": [RECIPES["LSTM"], RECIPES["LSTM"].changed(seed=1, lr=0.01, clip=0.05, forget_bias=3.0)],
     "two layers": [SMALL.changed(layers=2, budget=0.2), SMALL.changed(layers=2, seed=9, options={"threshold": 0.2})],
     "three cells": [
@@ -99,6 +104,7 @@ def test_side_by_side_they_compute_the_same(recipes):
     [
         ("one seed", [3]),
         ("PLSTM", [2]),
+        ("periodic", [3]),
         ("clocks", [2]),
         ("two layers", [2]),
         ("three cells", [5]),
@@ -131,7 +137,9 @@ def plain_loop(recipe: Recipe) -> torch.nn.Module:
         "rmsprop": partial(torch.optim.RMSprop, alpha=recipe.decay),
     }
     groups = [{"params": list(weight_parameters(model)), "lr": recipe.lr}]
-    if gates := [gate for gate in gate_parameters(model) if gate.requires_grad]:
+    if recipe.gate.get("kind") == "periodic":
+        groups += groups_of_periods(recipe, model, task.span)
+    elif gates := [gate for gate in gate_parameters(model) if gate.requires_grad]:
         groups.append({"params": gates, "lr": recipe.gate_lr})
     optimizer = kinds[recipe.optimizer](groups)
     rates = [group["lr"] for group in groups]
@@ -159,6 +167,15 @@ def plain_loop(recipe: Recipe) -> torch.nn.Module:
             optimizer.step()
             steps += 1
     return model
+
+
+def groups_of_periods(recipe: Recipe, model, span: float) -> list[dict]:
+    """mu and sigma reach as far as a period, and tau as far as moves the last pulse by one."""
+    period = float(model.layer.tau_l0.detach().abs().mean())
+    rate = recipe.lr * period if recipe.gate_lr is None else recipe.gate_lr
+    rates = {"mu_l0": rate, "sigma_l0": rate, "tau_l0": rate * period / span}
+    learned = [(getattr(model.layer, name), rate) for name, rate in rates.items()]
+    return [{"params": [value], "lr": rate} for value, rate in learned if value.requires_grad]
 
 
 @several

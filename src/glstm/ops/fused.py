@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from glstm.ops.operator import autocasting
 
-OPEN, GAUSSIAN, PHASED = range(3)  # kinds of gates
+OPEN, GAUSSIAN, PHASED, PERIODIC = range(4)  # kinds of gates
 TIME_TYPES = (torch.float32, torch.float64)
 PLAIN = {Tensor, Parameter}
 Made = tuple[Tensor | None, Tensor, Tensor]  # all h (T, B, H), final h and final c (1, B, H)
