@@ -151,7 +151,7 @@ def counted_floor(x: torch.Tensor, w_hh: torch.Tensor) -> float | None:
         return None
     own = shape.padded // shape.ranks  # units of a multiprocessor
     products = own / 16 * (shape.padded // 16)  # of four gates, on four schedulers
-    specials = 5 * own * scan.TILE
+    specials = 5 * own * 4 * shape.samples
     together = BARRIER if shape.ranks == 1 else BARRIER + EXCHANGE
     return (max(PRODUCT * products, specials / SPECIAL) + together) / CYCLES
 

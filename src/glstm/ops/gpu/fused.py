@@ -161,12 +161,13 @@ class Plan:
         )  # fmt: skip
 
     def _kernels(self, part: str, sequence: bool, taped: bool) -> Kernels:
-        constants = self.shape.constants(self.inputs, self.call.candidate, self.per_sample, sequence, taped)
+        constants = self.shape.constants(part, self.inputs, self.call.candidate, self.per_sample, sequence, taped)
         return scan.kernels(part, **constants)
 
     def _scan(self, part: str, sequence: bool, taped: bool, pointers: int) -> Prepared:
         shape, kernels = self.shape, self._kernels(part, sequence, taped)
-        return self._launch(kernels, part, *shape.grid, shape.dynamic_bytes, pointers, shape.steps, shape.batch)
+        shared_bytes = shape.dynamic_bytes(kernels.constants)
+        return self._launch(kernels, part, *shape.grid, shared_bytes, pointers, shape.steps, shape.batch)
 
     def _launch(self, kernels: Kernels, name: str, blocks, threads, shared_bytes, pointers: int, *numbers) -> Prepared:
         return Prepared(kernels.starter(name, self.device, blocks, threads, shared_bytes), pointers, *numbers)
@@ -182,7 +183,7 @@ class Plan:
             finish = self._launch(
                 kernels, "finish", blocks, scan.THREADS, 0, 11, 1, shape.steps, shape.tiles, self.chunks
             )
-            found = self._ways_back[sequence] = self._scan("backward", sequence, True, 13), finish
+            found = self._ways_back[sequence] = self._scan("backward", sequence, True, 17), finish
         return found
 
     @gpu.as_written
@@ -221,7 +222,8 @@ class Plan:
         """Gradients of x, the weights and biases, h0, c0 and the gate's values, where they are needed."""
         shape = self.shape
         times, x, w_ih, w_hh, b_ih, b_hh, _, _, *values, tape = map(_plain, saved)
-        dh, dh_n, dc_n = map(_plain, gradients)
+        dh, dh_n, dc_n = gradients[0], _plain(gradients[1]), _plain(gradients[2])
+        dh = dh if dh is None else scan.readable(dh.resolve_neg())
         need_x, _, _, _, _, need_h0, need_c0, *need_values = needs
         da = x.new_empty(self.da_shape, dtype=self.narrow)
         dk = x.new_empty(self.tiles * self.rows * shape.hidden)
@@ -230,7 +232,7 @@ class Plan:
         k, (gates, c_before, h_before, _) = start + self.k_at, self.tape_at
         backward, finish = self.way_back(dh is not None)
         backward(
-            _at(dh), 0, _at(dh_n), _at(dc_n), w_hh.data_ptr(), k,
+            _at(dh), 0, 0, *(dh.stride() if dh is not None else (0, 0, 0)), _at(dh_n), _at(dc_n), w_hh.data_ptr(), k,
             start + gates, start + c_before, start + h_before, da.data_ptr(), dk.data_ptr(), _at(dh0), _at(dc0),
         )  # fmt: skip
         parts, by_value = None, list[Maybe]([None] * MOST_VALUES)
