@@ -91,8 +91,8 @@ def starter(self: Kernels, name: str, device, blocks, threads: int, shared_bytes
 
 @pytest.fixture
 def emulated(monkeypatch):
-    """The CUDA engine for tensors on the CPU. `emulated(ranks)` lays layers out on so many blocks; 0: on none. A thread has
-    so many samples, as chosen for a device if not given.
+    """The CUDA engine for tensors on the CPU. `emulated(ranks)` lays layers out on so many blocks; 0: on none.
+    `samples` of a thread are chosen as for a device, if not given.
 
     Then `units` is how many units a block of `wide.py` takes; 0: step by step.
     """

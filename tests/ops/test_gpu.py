@@ -37,7 +37,9 @@ COMPILED += [("sm_100", "backward", True, *LAYOUTS[3])]
 
 
 @needs_compiler
-@pytest.mark.parametrize(("architecture", "part", "exact", "hidden", "ranks", "samples", "inputs", "per_sample"), COMPILED)
+@pytest.mark.parametrize(
+    ("architecture", "part", "exact", "hidden", "ranks", "samples", "inputs", "per_sample"), COMPILED
+)
 def test_every_kernel_compiles(architecture, part, exact, hidden, ranks, samples, inputs, per_sample):
     shape = scan.Shape(1, 9, 5, hidden, exact, ranks, samples, ROOM)
     constants = shape.constants(part, inputs, "tanh", per_sample, 1, True)

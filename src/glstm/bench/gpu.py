@@ -11,7 +11,6 @@ from torch import nn
 from glstm.bench.cpu import run_eagerly, training_step
 from glstm.layers import GLSTM
 from glstm.ops import gated_lstm, gpu
-from glstm.ops.gpu import scan
 
 OURS, GRAPH, CUDNN, EAGER = "glstm", "glstm, as a CUDA graph", "cuDNN nn.LSTM", "eager gated loop"
 LAYER = "glstm, through the layer"  # with the gate and its gradients, as a user calls it

@@ -66,7 +66,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
   };
   // What is not wanted was never written either.
   auto ask = [&](bool skips) {
-    bool somebody = !skips;
+    bool somebody = false;
 #pragma unroll
     for (int n = 0; n < K_WORDS; n++) somebody |= skips && at.unit(K_PER_SAMPLE ? n / SAMPLES : n) < H && soon_k[n] != 0;
     const bool wanted = !skips || __any_sync(0xffffffffu, somebody);
@@ -94,13 +94,15 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
   const u32 write_at = tables + at.warp * 64 * UNITS + share_of_the_way<4>(at, DA_STRIDE);
   Known known[CELLS];
   float next_dh[CELLS], next_dc[CELLS];
-  auto prepare = [&]() {
+  auto collect = [&]() {
     ahead.wait();
 #pragma unroll
     for (int n = 0; n < GATE_WORDS; n += GATE_PIECE) ahead.take<GATE_PIECE>(n);
     ahead.take<CELLS>(C_AT), ahead.take<H_WORDS>(H_AT);
 #pragma unroll
     for (int n = K_AT; n < DC_AT + (SEQUENCE == 2 ? CELLS : 0); n++) ahead.take<1>(n);
+  };
+  auto prepare = [&]() {
 #pragma unroll
     for (int cell = 0; cell < CELLS; cell++) {
       const int n = cell / SAMPLES;
@@ -119,6 +121,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
     ask(false);
     move_on(step + 1 < T);
   }
+  collect();
   prepare();
   meet();
 
@@ -233,7 +236,8 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
           if (at.column == 0 && at.unit(n) < H) dk_at[n * 8] = sum;
         }
       dk_at -= K_PER_SAMPLE ? B * H : H;
-      prepare(); // while the sums are being sent
+      collect(); // while the sums are being sent
+      prepare();
       gathering.add(step, sums, dh);
     }
   };

@@ -201,7 +201,8 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     run = kernels("backward", **constants)
     run.launch(
         "backward", *shape.grid,
-        *map(Long, (0, 0, 0, 0, 0, 0) if dh is None else (at(dh), at(dc), *dh.stride())), dh_n, dc_n, w_hh, k, gates, c_before, h_before, da, dk_parts, dh0, dc0, shape.steps, shape.batch,
+        *map(Long, (at(dh), at(dc), *((0, 0, 0, 0) if dh is None else dh.stride()))), dh_n, dc_n,
+        w_hh, k, gates, c_before, h_before, da, dk_parts, dh0, dc0, shape.steps, shape.batch,
         shared_bytes=shape.dynamic_bytes(constants),
     )  # fmt: skip
     rows, across = rows.view(narrow).view(models, -1, shape.padded + END), da.transpose(1, 2)
