@@ -28,6 +28,9 @@ template <int WORDS> struct Ahead {
   template <int N> __device__ __forceinline__ void take(int first) {
     if (AHEAD > 1) load_shared<N>(words + first, place<N>(first));
   }
+  __device__ __forceinline__ void end() const { // nothing arrives after the block has gone
+    if (AHEAD > 1) wait_for_copies<0>();
+  }
 
 private:
   template <int N> __device__ __forceinline__ u32 place(int first) const {

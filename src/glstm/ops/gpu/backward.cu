@@ -4,6 +4,7 @@
 #define K_AT (H_AT + H_WORDS)
 #define DH_AT (K_AT + K_WORDS)
 #define DC_AT (DH_AT + (SEQUENCE ? CELLS : 0))
+#define DURING (RANKS == 1)
 #define CHUNKS (SIZE * UNITS / TILE + (SIZE * UNITS < TILE)) // that a thread sends to memory
 
 // da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or (tiles, T, H)
@@ -169,16 +170,46 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
         store_across<4>(write_at + turn + half * 64, DA_STRIDE, rounded);
         if (EXACT) store_across<4>(write_at + turn + DA_TABLE + half * 64, DA_STRIDE, rest);
       }
-      ask(skips);
-      move_on(step + 1 + AHEAD < T);
-      if (skips) look_at_k();
+      auto request = [&]() {
+        ask(skips);
+        move_on(step + 1 + AHEAD < T);
+        if (skips) look_at_k();
+      };
+      if (AHEAD == 1) request(); // into registers: the earlier, the better
       __syncthreads();
       uint4 chunks[CHUNKS]; // read before the products, written to memory during them
 #pragma unroll
       for (int n = 0; n < CHUNKS; n++)
-        if (!EXACT && chunk_sample < SIZE)
-          chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample + n * TILE / UNITS) * APART * DA_STRIDE + chunk_column);
+        if (!EXACT) // without a chunk: any that is there
+          chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample % SIZE + n * TILE / UNITS) * APART * DA_STRIDE + chunk_column);
       const float chunk_back = back_of_warp[step & 1][chunk_column / (32 * UNITS)];
+      // What the products do not change: made during them or, in a cluster, while their sums are on their way.
+      constexpr bool during = DURING && AHEAD > 1 && !skips;
+      auto meanwhile = [&]() {
+#pragma unroll
+        for (int n = 0; n < CHUNKS; n++)
+          if (!EXACT)
+            store_if(chunk_sample < SIZE && at.tile * SIZE + chunk_sample + n * TILE / UNITS < B, chunk_at + n * (TILE / UNITS) * 4 * HP,
+                     as_bfloat(chunks[n], chunk_back));
+        chunk_at -= (i64)B * 4 * HP;
+        if (K_PER_SAMPLE) {
+#pragma unroll
+          for (int cell = 0; cell < CELLS; cell++)
+            if (real[cell]) dk_at[cell % SAMPLES * H + cell / SAMPLES * 8] = dk_of[cell];
+        } else
+#pragma unroll
+          for (int n = 0; n < UNITS; n++) { // over the tile's samples
+            float sum = dk_of[SAMPLES * n];
+            if (SAMPLES == 2) sum += dk_of[SAMPLES * n + SAMPLES - 1];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (at.column == 0 && at.unit(n) < H) dk_at[n * 8] = sum;
+          }
+        dk_at -= K_PER_SAMPLE ? B * H : H;
+        if (AHEAD > 1) request();
+        collect();
+        prepare();
+      };
       float sums[TILES][4] = {{0}}, backs[WARPS];
 #pragma unroll
       for (int warp = 0; warp < WARPS; warp++) backs[warp] = back_of_warp[step & 1][warp];
@@ -206,6 +237,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
                            q_rest[m] + 2 * n);
               }
         }
+        if (during && first + group >= WARPS) meanwhile();
 #pragma unroll
         for (int m = 0; m < group && first + m < WARPS; m++)
 #pragma unroll
@@ -217,32 +249,13 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
             }
       }
       gathering.send(step, at, sums);
-#pragma unroll
-      for (int n = 0; n < CHUNKS; n++)
-        if (!EXACT && chunk_sample < SIZE && at.tile * SIZE + chunk_sample + n * TILE / UNITS < B)
-          *(uint4 *)(chunk_at + n * (TILE / UNITS) * 4 * HP) = as_bfloat(chunks[n], chunk_back);
-      chunk_at -= (i64)B * 4 * HP;
-      if (K_PER_SAMPLE) {
-#pragma unroll
-        for (int cell = 0; cell < CELLS; cell++)
-          if (real[cell]) dk_at[cell % SAMPLES * H + cell / SAMPLES * 8] = dk_of[cell];
-      } else
-#pragma unroll
-        for (int n = 0; n < UNITS; n++) { // over the tile's samples
-          float sum = dk_of[SAMPLES * n];
-          if (SAMPLES == 2) sum += dk_of[SAMPLES * n + SAMPLES - 1];
-          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-          if (at.column == 0 && at.unit(n) < H) dk_at[n * 8] = sum;
-        }
-      dk_at -= K_PER_SAMPLE ? B * H : H;
-      collect(); // while the sums are being sent
-      prepare();
+      if (!during) meanwhile();
       gathering.add(step, sums, dh);
     }
   };
   if (RANKS == 1 && has_zeros(k, at, T, B)) run(Sparse()); // else branches cost more than they save
   else run(Dense());
+  ahead.end();
   meet(); // no block exits while others may still write here
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++)

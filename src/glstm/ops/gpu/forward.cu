@@ -1,3 +1,4 @@
+#define DURING (RANKS == 1) // a step's loads and stores are made during its products; else while it waits for other blocks
 #define INPUT_WORDS (D ? SAMPLES * D : 4 * CELLS) // that a thread reads at every step, besides k
 
 // x: (T, B, D), or where D is 0 the input's share of the gates (T, B, 4H); x_model: numbers from one model's to the next
@@ -81,7 +82,8 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   };
   Tape tape(tape_gates, tape_c, tape_h, at, model * T, tiles);
   // Some threads have a chunk of eight h for the rows: read before the products, written to memory during them.
-  const int chunk_sample = threadIdx.x / (OWN / 8), chunk_column = at.rank * OWN + threadIdx.x % (OWN / 8) * 8;
+  const int from_last = THREADS - 1 - threadIdx.x; // the first have the rows' ends
+  const int chunk_sample = from_last / (OWN / 8), chunk_column = at.rank * OWN + from_last % (OWN / 8) * 8;
   const bool has_chunk = TAPED && !EXACT && chunk_sample < SIZE && at.tile * SIZE + chunk_sample < B;
   u16 *chunk_at = (u16 *)rows + (model * T * B + at.tile * SIZE + chunk_sample) * ROW + chunk_column;
   const bool has_end = TAPED && at.rank == 0 && at.warp == 0 && at.row < SAMPLES && at.sample(at.row) < B;
@@ -96,7 +98,24 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   take();
   meet();
 
+  // What a step leaves to memory is written during the next one, where it waits: for the products, or for other blocks.
+  u32 gate_words[GATE_WORDS];
+  i64 out_at = (model * T * B + at.sample(0)) * H + at.unit(0);
+  auto leave = [&](bool there, bool worked) {
+    if (TAPED && there && worked)
+#pragma unroll
+      for (int n = 0; n < GATE_WORDS; n += GATE_PIECE) store_words<GATE_PIECE>(tape.gates + n * THREADS, gate_words + n);
+#pragma unroll
+    for (int cell = 0; cell < CELLS; cell++) {
+      const int place = cell % SAMPLES * H + cell / SAMPLES * 8;
+      if (SEQUENCE && there && real[cell]) h_all[out_at + place] = h[cell];
+      if (SEQUENCE == 2 && there && real[cell]) c_all[out_at + place] = c[cell];
+    }
+    tape.gates += there ? tape.step * GATE_WORDS : 0, out_at += there ? B * H : 0;
+  };
+
   auto run = [&](auto kind) {
+    bool worked = false;
     for (int t = 0; t < T; t++) {
       Sums sums;
       float open[CELLS], x_now[SAMPLES][D ? D : 1];
@@ -118,59 +137,54 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
       for (int n = 0; n < SAMPLES * D; n++) x_now[n / (D ? D : 1)][n % (D ? D : 1)] = ahead.number(n);
       // A warp whose units are all closed only passes h on.
       const bool working = !decltype(kind)::skips || __any_sync(0xffffffffu, somebody);
-      ask();
-      move_on(t + 1 + AHEAD < T);
-      if (TAPED && working) { // the state before the step
-        u32 words[CELLS], words_of_h[H_WORDS];
+      auto meanwhile = [&]() {
+        leave(t > 0, worked);
+        ask();
+        move_on(t + 1 + AHEAD < T);
+        if (TAPED && working) { // the state before the step
+          u32 words[CELLS], words_of_h[H_WORDS];
 #pragma unroll
-        for (int cell = 0; cell < CELLS; cell++) words[cell] = __float_as_uint(c[cell]);
-        store_words<CELLS>(tape.c, words);
-        pack_h(words_of_h, h);
-        store_words<H_WORDS>(tape.h, words_of_h);
-      }
-      if (TAPED && EXACT) // a row of h
+          for (int cell = 0; cell < CELLS; cell++) words[cell] = __float_as_uint(c[cell]);
+          store_words<CELLS>(tape.c, words);
+          pack_h(words_of_h, h);
+          store_words<H_WORDS>(tape.h, words_of_h);
+        }
+        tape.c += tape.step * CELLS, tape.h += tape.step * H_WORDS;
+        if (TAPED && EXACT) // a row of h
 #pragma unroll
-        for (int cell = 0; cell < CELLS; cell++)
-          if (at.sample(cell % SAMPLES) < B)
-            ((float *)rows)[((model * T + t) * B + at.sample(cell % SAMPLES)) * ROW + at.unit(cell / SAMPLES)] = h[cell];
+          for (int cell = 0; cell < CELLS; cell++)
+            if (at.sample(cell % SAMPLES) < B)
+              ((float *)rows)[((model * T + t) * B + at.sample(cell % SAMPLES)) * ROW + at.unit(cell / SAMPLES)] = h[cell];
+      };
+      if (!DURING) meanwhile();
       exchange.wait(t);
-      uint4 chunk;
+      uint4 chunk = make_uint4(0, 0, 0, 0);
       if (has_chunk) chunk = *(const uint4 *)(h_shared[t & 1][0] + chunk_sample * APART * H_STRIDE + chunk_column);
+      if (working) sums.add(weights, read_at + (t & 1) * (1 + EXACT) * H_TABLE);
+      if (DURING) meanwhile();
       float v[CELLS][4];
-      if (working) {
-        sums.add(weights, read_at + (t & 1) * (1 + EXACT) * H_TABLE);
+      if (working)
 #pragma unroll
         for (int cell = 0; cell < CELLS; cell++) {
 #pragma unroll
           for (int g = 0; g < 4; g++) v[cell][g] = sums.total(g, cell / SAMPLES, cell % SAMPLES);
           step_cell(v[cell], open[cell], c[cell], h[cell]);
         }
-      }
       exchange.pass(t, T, at, h);
-      if (TAPED && working) {
-        u32 words[GATE_WORDS];
-        pack_gates(words, v);
-#pragma unroll
-        for (int n = 0; n < GATE_WORDS; n += GATE_PIECE) store_words<GATE_PIECE>(tape.gates + n * THREADS, words + n);
-      }
-      tape.move(1);
-#pragma unroll
-      for (int cell = 0; cell < CELLS; cell++)
-        if (SEQUENCE && real[cell]) {
-          const i64 out = ((model * T + t) * B + at.sample(cell % SAMPLES)) * H + at.unit(cell / SAMPLES);
-          h_all[out] = h[cell];
-          if (c_all) c_all[out] = c[cell];
-        }
-      if (has_chunk) *(uint4 *)chunk_at = as_bfloat(chunk, 1);
+      if (TAPED && working) pack_gates(gate_words, v);
+      worked = working;
+      if (TAPED && !EXACT) store_if(has_chunk, chunk_at, as_bfloat(chunk, 1));
       if (has_end) end_row(end_at, x_now[0], x_now[SAMPLES - 1], at.row);
       chunk_at += (i64)B * ROW, end_at += (i64)B * ROW * (1 + EXACT);
       take();
       exchange.end_step();
     }
+    leave(true, worked);
   };
   // In a cluster the branches cost nothing without a tape, and more than they save with one.
   if (RANKS > 1 ? !TAPED : has_zeros(k, at, T, B)) run(Sparse());
   else run(Dense());
+  ahead.end();
   meet(); // no block exits while others may still write here
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++)

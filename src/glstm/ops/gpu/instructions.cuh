@@ -121,6 +121,12 @@ template <int WORDS> __device__ __forceinline__ void load_shared(u32 *v, u32 add
   else asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v[0]) : "r"(address));
 }
 
+// Not a branch, so that instructions before and after it can change places.
+__device__ __forceinline__ void store_if(bool wanted, void *p, uint4 v) {
+  asm volatile("{.reg .pred w;\n setp.ne.u32 w, %5, 0;\n @w st.global.v4.u32 [%0], {%1,%2,%3,%4};}"
+               :: "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((u32)wanted) : "memory");
+}
+
 // 32 columns of 8 rows, the right side of two products; or 16, of one. A thread's address is that of a row of 8 columns.
 __device__ __forceinline__ void load_columns(u32 r[4], u32 address, bool two) {
   if (two)

@@ -175,7 +175,7 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = x.new_empty(sum(shape.tape_parts)) if taped else None
     parts = [None] * 4 if tape is None else tape.split(shape.tape_parts)
-    constants = shape.constants("forward", inputs, candidate, k.dim() == 4, h is not None, taped)
+    constants = shape.constants("forward", inputs, candidate, k.dim() == 4, (h is not None) + cells, taped)
     kernels("forward", **constants).launch(
         "forward", *shape.grid,
         read, Long(read[0].numel() if read.dim() == 4 else 0), w_ih, b, w_hh, k, h0, c0,
