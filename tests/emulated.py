@@ -92,6 +92,7 @@ def starter(self: Kernels, name: str, device, blocks, threads: int, shared_bytes
 @pytest.fixture
 def emulated(monkeypatch):
     """The CUDA engine for tensors on the CPU. `emulated(ranks)` lays layers out on so many blocks; 0: on none.
+    `samples` of a thread are chosen as for a device, if not given.
 
     Then `units` is how many units a block of `wide.py` takes; 0: step by step.
     """
@@ -106,8 +107,10 @@ def emulated(monkeypatch):
     monkeypatch.setattr(fused, "_plans", {})  # plans made here are of this device, and of one layout
     started.clear()
 
-    def lay_out(ranks: int, units: int = 0):
+    def lay_out(ranks: int, units: int = 0, samples: int | None = None):
         monkeypatch.setattr(scan, "ranks_for", lambda *_: ranks or None)
+        if samples:
+            monkeypatch.setattr(scan, "samples_for", lambda *_: samples)
         monkeypatch.setattr(wide, "UNITS", (units,) if units else ())
 
     return lay_out

@@ -26,6 +26,7 @@ DATA = {
     "glstm/bench/cortex_m4/start.c",
     "glstm/native/place.h",  # exported C is made of these two
     "glstm/native/stream.h",
+    "glstm/ops/gpu/ahead.cuh",
     "glstm/ops/gpu/backward.cu",
     "glstm/ops/gpu/block.cuh",
     "glstm/ops/gpu/cell.cuh",
@@ -45,6 +46,7 @@ DATA = {
     "glstm/ops/gpu/sparse_finish.cu",
     "glstm/ops/gpu/sparse_sums.cuh",
     "glstm/ops/gpu/steps.cu",
+    "glstm/ops/gpu/tape.cuh",
     "glstm/ops/gpu/wide_backward.cu",
     "glstm/ops/gpu/wide_forward.cu",
     "glstm/py.typed",

@@ -58,8 +58,11 @@ struct Block {
   std::vector<char> shared;
   std::map<u32, Barrier> barriers;
 };
+struct Copy { char *to; const void *from; int bytes, group; };
 struct Fiber {
   ucontext_t context;
+  std::vector<Copy> copies; // that were asked for and have not been waited for
+  int groups = 0;
   std::unique_ptr<char[]> stack; // memory that is never touched costs nothing
   Block *block;
   Index thread;
@@ -280,6 +283,22 @@ inline u32 shared_address(const void *p) {
 }
 inline float load_early(const float *p) { return *p; }
 template <typename V> inline void load_early(V &v, const V *p, bool wanted) { if (wanted) v = *p; }
+template <int WORDS> inline void load_early(u32 *v, const void *p, bool wanted) { if (wanted) std::memcpy(v, p, 4 * WORDS); }
+// Nothing arrives before it is waited for.
+template <int BYTES> inline void copy_early(u32 to, const void *from, bool wanted) {
+  if ((to | (u32)(size_t)from) % BYTES) std::fprintf(stderr, "a copy is not aligned\n"), std::abort();
+  if (wanted) device::me->copies.push_back({device::at(to), from, BYTES, device::me->groups});
+}
+inline void end_copies() { device::me->groups++; }
+template <int GROUPS> inline void wait_for_copies() {
+  auto &copies = device::me->copies;
+  size_t there = 0;
+  for (; there < copies.size() && copies[there].group < device::me->groups - GROUPS; there++)
+    std::memcpy(copies[there].to, copies[there].from, copies[there].bytes);
+  copies.erase(copies.begin(), copies.begin() + there);
+}
+template <int WORDS> inline void load_shared(u32 *v, u32 address) { std::memcpy(v, device::at(address), 4 * WORDS); }
+inline void store_if(bool wanted, void *p, uint4 v) { if (wanted) *(uint4 *)p = v; }
 inline void load_columns(u32 r[4], u32 address, bool two) {
   device::exchange(&address, 1, [&](auto slots) {
     for (int m = 0; m < (two ? 4 : 2); m++)

@@ -213,6 +213,23 @@ def test_emulated_layers_on_several_blocks(emulated, precision, ranks):
 
 
 @exactly
+def test_emulated_gradients_of_the_outputs_may_have_any_strides(emulated, precision):
+    """Of a sum, of a mean over steps, of a layer with the batch first, of one whose units were moved."""
+    emulated(1)
+    layer = g_lstm(1, 20)
+    h, wanted = layer(torch.randn(6, 9, 1))[0], list(layer.parameters())
+    for gradient in (
+        torch.randn(1, 1, 1).expand(h.shape),
+        torch.randn(1, 9, 20).expand(h.shape),
+        torch.randn(9, 6, 20).transpose(0, 1),
+        torch.randn(20, 6, 9).permute(1, 2, 0),
+    ):
+        found = torch.autograd.grad(h, wanted, gradient, retain_graph=True)
+        right = torch.autograd.grad(h, wanted, gradient.contiguous(), retain_graph=True)
+        assert all(torch.equal(one, other) for one, other in zip(found, right))
+
+
+@exactly
 def test_emulated_times_of_64_bits_keep_their_digits(emulated, precision):
     """Seconds since 1970, with and without a frame."""
     emulated(1)

@@ -25,7 +25,10 @@ both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)
 
 
 # Every kernel for one architecture; for the others, whose instructions are the same, the largest ones.
-LAYOUTS = [(110, 1, 1, False), (128, 1, 9, True), (110, 4, 1, False), (220, 4, 9, True), (384, 8, 1, False)]
+LAYOUTS = [
+    (110, 1, 2, 1, False), (128, 1, 1, 9, True), (110, 4, 1, 1, False), (220, 4, 2, 9, True), (384, 8, 1, 1, False),
+]  # fmt: skip
+ROOM = 232_448  # bytes of shared memory that a block may have
 COMPILED = [
     ("sm_90", part, exact, *one) for part in ("forward", "backward") for exact in (False, True) for one in LAYOUTS
 ]
@@ -34,9 +37,12 @@ COMPILED += [("sm_100", "backward", True, *LAYOUTS[3])]
 
 
 @needs_compiler
-@pytest.mark.parametrize(("architecture", "part", "exact", "hidden", "ranks", "inputs", "k_per_sample"), COMPILED)
-def test_every_kernel_compiles(architecture, part, exact, hidden, ranks, inputs, k_per_sample):
-    constants = scan.Shape(1, 9, 5, hidden, exact, ranks).constants(inputs, "tanh", k_per_sample, True, True)
+@pytest.mark.parametrize(
+    ("architecture", "part", "exact", "hidden", "ranks", "samples", "inputs", "per_sample"), COMPILED
+)
+def test_every_kernel_compiles(architecture, part, exact, hidden, ranks, samples, inputs, per_sample):
+    shape = scan.Shape(1, 9, 5, hidden, exact, ranks, samples, ROOM)
+    constants = shape.constants(part, inputs, "tanh", per_sample, 1, True)
     assert compile_kernels(scan.source(part, ranks), architecture, constants).startswith(b"\x7fELF")
 
 
@@ -47,6 +53,8 @@ def test_how_many_blocks_share_the_units():
     assert scan.ranks_for(110, 33, **h200) == 1  # 132 blocks, but no 33 clusters of four lie within groups
     assert scan.ranks_for(64, 16, **h200) == 1
     assert [scan.ranks_for(hidden, 500, **h200) for hidden in (128, 129, 256, 257, 384, 385)] == [1, 4, 4, 8, 8, None]
+    assert [scan.samples_for(batch, 1, 4, 132) for batch in (1, 128, 129)] == [1, 1, 2]
+    assert [scan.samples_for(batch, 10, 1, 132) for batch in (52, 53)] == [1, 2]
     assert [scan.ranks_for(hidden, 1, clusters=False, multiprocessors=108) for hidden in (128, 129)] == [1, None]
 
 
@@ -123,22 +131,23 @@ def errors(tensors, **options):
     )
 
 
-# Every layout: blocks that share a tile's units, 0 for step by step.
+# Every layout: blocks that share a tile's units, 0 for step by step; samples of a thread; steps that are read ahead.
 SMALL_CASES = [
-    (1, (4, 3, 1, 20, False, {})),
-    (1, (3, 9, 6, 33, True, {"cells": True, "candidate": "sigmoid"})),
-    (4, (4, 9, 1, 40, False, {"sequence": False})),
-    (4, (3, 3, 6, 70, True, {"cells": True, "candidate": "sigmoid"})),
-    (8, (3, 3, 2, 70, False, {})),
-    (0, (4, 35, 1, 20, False, {})),
-    (0, (3, 3, 5, 40, True, {"cells": True, "candidate": "sigmoid"})),
+    (1, 1, 3, (5, 6, 1, 20, False, {})),
+    (1, 2, 2, (3, 9, 6, 33, True, {"cells": True, "candidate": "sigmoid"})),
+    (4, 2, 1, (4, 9, 1, 40, False, {"sequence": False})),
+    (4, 1, 2, (3, 3, 6, 70, True, {"cells": True, "candidate": "sigmoid"})),
+    (8, 1, 4, (3, 3, 2, 70, False, {})),
+    (0, 2, 1, (4, 35, 1, 20, False, {})),
+    (0, 2, 1, (3, 3, 5, 40, True, {"cells": True, "candidate": "sigmoid"})),
 ]
 
 
 @both_precisions
-@pytest.mark.parametrize(("ranks", "case"), SMALL_CASES, ids=str)
-def test_kernels_emulated_on_a_cpu(precision, ranks, case, emulated):
-    emulated(ranks)
+@pytest.mark.parametrize(("ranks", "samples", "ahead", "case"), SMALL_CASES, ids=str)
+def test_kernels_emulated_on_a_cpu(precision, ranks, samples, ahead, case, emulated, monkeypatch):
+    emulated(ranks, samples=samples)
+    monkeypatch.setattr(scan, "AHEAD", {"forward": ahead, "backward": ahead})
     steps, batch, inputs, hidden, per_sample, options = case
     found = errors(operands(steps, batch, inputs, hidden, per_sample, device="cpu"), **options)
     for kind, values in zip(("outputs", "gradients"), found):

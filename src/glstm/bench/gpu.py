@@ -11,7 +11,6 @@ from torch import nn
 from glstm.bench.cpu import run_eagerly, training_step
 from glstm.layers import GLSTM
 from glstm.ops import gated_lstm, gpu
-from glstm.ops.gpu import scan
 
 OURS, GRAPH, CUDNN, EAGER = "glstm", "glstm, as a CUDA graph", "cuDNN nn.LSTM", "eager gated loop"
 LAYER = "glstm, through the layer"  # with the gate and its gradients, as a user calls it
@@ -151,7 +150,7 @@ def counted_floor(x: torch.Tensor, w_hh: torch.Tensor) -> float | None:
         return None
     own = shape.padded // shape.ranks  # units of a multiprocessor
     products = own / 16 * (shape.padded // 16)  # of four gates, on four schedulers
-    specials = 5 * own * scan.TILE
+    specials = 5 * own * 4 * shape.samples
     together = BARRIER if shape.ranks == 1 else BARRIER + EXCHANGE
     return (max(PRODUCT * products, specials / SPECIAL) + together) / CYCLES
 

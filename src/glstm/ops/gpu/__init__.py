@@ -52,9 +52,13 @@ def shape_for(x: Tensor, w_hh: Tensor, exact: bool) -> scan.Shape | None:
 
 def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, where: torch.device) -> scan.Shape | None:
     device, tiles = properties(where), models * scan.tiles_of(batch)
-    ranks = scan.ranks_for(hidden, tiles, device.major >= 9, device.multi_processor_count)
-    shape = scan.Shape(models, length, batch, hidden, exact, ranks) if ranks else None
-    return shape if shape and shape.shared_bytes <= device.shared_memory_per_block_optin else None
+    processors, room = device.multi_processor_count, device.shared_memory_per_block_optin
+    ranks = scan.ranks_for(hidden, tiles, device.major >= 9, processors)
+    if not ranks:
+        return None
+    samples = scan.samples_for(batch, models, ranks, processors)
+    shape = scan.Shape(models, length, batch, hidden, exact, ranks, samples, room)
+    return shape if shape.shared_bytes <= room else None
 
 
 def empty_tape(x: Tensor, w_hh: Tensor) -> Tensor:
@@ -131,7 +135,9 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     one = inputs.w_hh.dim() == 2
     x, w_ih, w_hh, b, k, _, h0, _ = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, _shape_of_tape(tape, x, w_hh)
-    dh, dh_n, dc_n, dc = _as_floats(*(map(_lifted, gradients) if one else gradients))
+    dh, dh_n, dc_n, dc = map(_lifted, gradients) if one else gradients
+    dh_n, dc_n = _as_floats(dh_n, dc_n)
+    dh, dc = (None if part is None else part.resolve_neg().float() for part in (dh, dc))
     x, w_ih, w_hh, k, h0 = _as_floats(x, w_ih, w_hh, k, h0)
     length, batch = x.shape[-3:-1]
     if not shape and tape.numel() != sum(steps.tape_parts(len(w_hh), length, batch, w_hh.shape[-1])):
@@ -143,6 +149,7 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     elif shape:
         dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
     else:
+        dh, dc = _as_floats(dh, dc)
         dh_n, dc_n = (h0.new_zeros(h0.shape, dtype=x.dtype) if part is None else part for part in (dh_n, dc_n))
         da, rows, dk, dh0, dc0 = wide.backward(
             dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], candidate, exact_for(dtype), properties(x.device)

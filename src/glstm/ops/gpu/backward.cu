@@ -1,13 +1,23 @@
+// What a thread reads at every step, in words: the tape, k and the outputs' gradients.
+#define C_AT GATE_WORDS
+#define H_AT (C_AT + CELLS)
+#define K_AT (H_AT + H_WORDS)
+#define DH_AT (K_AT + K_WORDS)
+#define DC_AT (DH_AT + (SEQUENCE ? CELLS : 0))
+#define DURING (RANKS == 1)
+#define CHUNKS (SIZE * UNITS / TILE + (SIZE * UNITS < TILE)) // that a thread sends to memory
+
 // da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or (tiles, T, H)
 // to be summed. dh0, dc0: null where nobody asks. The slopes of a warp's units are shared in 16 bits, scaled by a power of two
-// that is found from a bound on them: a warp's gradients may all be 1e-30.
+// that is found from a bound on them: a warp's gradients may all be 1e-30. dh_all and, where SEQUENCE is 2, dc_all have the
+// given numbers between models, steps, samples and units: a sum's gradient is one number, again and again.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
-backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, const float *__restrict__ dh_n,
-         const float *__restrict__ dc_n, const float *__restrict__ w_hh, const float *__restrict__ k,
-         const uint4 *__restrict__ tape_gates, const float *__restrict__ tape_c, const void *__restrict__ tape_h,
+backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64 by_model, i64 by_step, i64 by_sample, i64 by_unit,
+         const float *__restrict__ dh_n, const float *__restrict__ dc_n, const float *__restrict__ w_hh,
+         const float *__restrict__ k, void *__restrict__ tape_gates, void *__restrict__ tape_c, void *__restrict__ tape_h,
          void *__restrict__ da_rows, float *__restrict__ dk, float *__restrict__ dh0, float *__restrict__ dc0, int T, int B) {
   __shared__ __align__(16) u16 da_shared[2][1 + EXACT][TILE * DA_STRIDE]; // two that alternate: one barrier per step
-  __shared__ __align__(8) float2 parts[PARTS];
+  __shared__ __align__(8) Part parts[PARTS];
   __shared__ __align__(8) i64 barriers[2];
   __shared__ float back_of_warp[2][WARPS];
   const Place at = my_place();
@@ -30,96 +40,89 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
   bool real[CELLS];
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++) {
-    const int unit = at.unit(cell >> 1), sample = at.sample(cell & 1);
+    const int unit = at.unit(cell / SAMPLES), sample = at.sample(cell % SAMPLES);
     real[cell] = unit < H && sample < B;
     dh[cell] = real[cell] && dh_n ? dh_n[(model * B + sample) * H + unit] : 0;
     dc[cell] = real[cell] && dc_n ? dc_n[(model * B + sample) * H + unit] : 0;
   }
 
-  // Loads and addresses as in the forward pass, in reverse order.
-  const i64 block = ((model * T + T - 1) * tiles + at.tile) * RANKS + at.rank, tape_step = tiles * RANKS * THREADS;
-  const float4 *gates_at = (const float4 *)tape_gates + block * THREADS * UNITS * (1 + EXACT) + threadIdx.x;
-  const float *tape_c_at = tape_c + (block * THREADS + threadIdx.x) * CELLS;
-  const u16 *tape_h_at = (const u16 *)tape_h + (block * THREADS + threadIdx.x) * CELLS * (1 + EXACT);
-  const float *k_at[2];
-  i64 out_at[2]; // in all h, all c, and k's gradient for each sample
+  // Addresses as in the forward pass, in reverse order.
+  Tape tape(tape_gates, tape_c, tape_h, at, model * T + T - 1, tiles);
+  const float *k_at[SAMPLES];
 #pragma unroll
-  for (int s = 0; s < 2; s++) {
+  for (int s = 0; s < SAMPLES; s++)
     k_at[s] = k + (K_PER_SAMPLE ? ((i64)(T - 1) * B + at.sample_there(s, B)) * H : (i64)(T - 1) * H);
-    out_at[s] = ((model * T + T - 1) * B + at.sample_there(s, B)) * H;
-  }
-  float *dk_at = dk + ((model * tiles + at.tile) * T + T - 1) * H;
-  // Chunks of eight of the tile's slopes that this thread sends to memory: UNITS of them, TILE / UNITS samples apart.
+  i64 grad_at = model * by_model + (T - 1) * by_step + at.sample(0) * by_sample + at.unit(0) * by_unit;
+  float *dk_at = dk + (K_PER_SAMPLE ? ((model * T + T - 1) * B + at.sample(0)) * H : ((model * tiles + at.tile) * T + T - 1) * H) + at.unit(0);
+  // Chunks of eight of the tile's slopes that this thread sends to memory, TILE / UNITS samples apart.
   const int chunk_sample = threadIdx.x / (OWN / 2), chunk_column = threadIdx.x % (OWN / 2) * 8;
-  u16 *chunk_at = (u16 *)da_rows + ((model * T + T - 1) * B + at.tile * TILE + chunk_sample) * (4 * HP) + at.rank * 4 * OWN + chunk_column;
+  u16 *chunk_at = (u16 *)da_rows + ((model * T + T - 1) * B + at.tile * SIZE + chunk_sample) * (4 * HP) + at.rank * 4 * OWN + chunk_column;
 
-  // k is loaded two steps ahead, so that it is known whose part of the tape will be wanted. What is not wanted was never
-  // written either.
-  float4 next_gates[UNITS * (1 + EXACT)];
-  Cells next_c;
-  HalfCells next_h;
-  Cells next_h_exact;
-  float next_k[CELLS], later_k[CELLS], next_dh[CELLS], next_dc[CELLS];
+  Ahead<DC_AT + (SEQUENCE == 2 ? CELLS : 0)> ahead;
+  float soon_k[K_WORDS]; // of the step that is asked for next, where it matters whose part of the tape is wanted
+  auto k_place = [&](int n) { return k_at[K_PER_SAMPLE ? n % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? n / SAMPLES : n); };
+  auto look_at_k = [&]() {
 #pragma unroll
-  for (int n = 0; n < UNITS * (1 + EXACT); n++) next_gates[n] = make_float4(0, 0, 0, 0);
-  next_c = Cells(), next_h = HalfCells(), next_h_exact = Cells();
-#pragma unroll
-  for (int cell = 0; cell < CELLS; cell++) next_dh[cell] = next_dc[cell] = next_k[cell] = 0;
-  auto fetch_k = [&](bool more) {
-#pragma unroll
-    for (int cell = 0; cell < CELLS; cell++)
-      if (K_PER_SAMPLE || (cell & 1) == 0) {
-        next_k[cell] = later_k[cell];
-        later_k[cell] = load_early(k_at[cell & 1] + at.unit_there(cell >> 1));
-      }
-#pragma unroll
-    for (int s = 0; s < 2; s++) k_at[s] -= more ? (K_PER_SAMPLE ? B : 1) * H : 0;
+    for (int n = 0; n < K_WORDS; n++) soon_k[n] = load_early(k_place(n));
   };
-  auto fetch = [&](bool skips) {
+  // What is not wanted was never written either.
+  auto ask = [&](bool skips) {
     bool somebody = false;
 #pragma unroll
-    for (int cell = 0; cell < CELLS; cell++) somebody |= at.unit(cell >> 1) < H && next_k[K_PER_SAMPLE ? cell : cell & 2] != 0;
+    for (int n = 0; n < K_WORDS; n++) somebody |= skips && at.unit(K_PER_SAMPLE ? n / SAMPLES : n) < H && soon_k[n] != 0;
     const bool wanted = !skips || __any_sync(0xffffffffu, somebody);
 #pragma unroll
-    for (int n = 0; n < UNITS * (1 + EXACT); n++) load_early(next_gates[n], gates_at + n * THREADS, wanted);
-    load_early(next_c, (const Cells *)tape_c_at, wanted);
-    if (EXACT) load_early(next_h_exact, (const Cells *)tape_h_at, wanted);
-    else load_early(next_h, (const HalfCells *)tape_h_at, wanted);
+    for (int n = 0; n < GATE_WORDS; n += GATE_PIECE) ahead.ask<GATE_PIECE>(n, tape.gates + n * THREADS, wanted);
+    ahead.ask<CELLS>(C_AT, tape.c, wanted);
+    ahead.ask<H_WORDS>(H_AT, tape.h, wanted);
+#pragma unroll
+    for (int n = 0; n < K_WORDS; n++) ahead.ask<1>(K_AT + n, k_place(n));
 #pragma unroll
     for (int cell = 0; cell < CELLS; cell++) {
-      const i64 out = out_at[cell & 1] + at.unit_there(cell >> 1);
-      if (SEQUENCE) load_early(next_dh[cell], dh_all + out, dh_all != nullptr);
-      if (SEQUENCE) load_early(next_dc[cell], dc_all + out, dc_all != nullptr);
+      const i64 place = grad_at + cell % SAMPLES * by_sample + cell / SAMPLES * 8 * by_unit;
+      if (SEQUENCE) ahead.ask<1>(DH_AT + cell, dh_all + place, real[cell]);
+      if (SEQUENCE == 2) ahead.ask<1>(DC_AT + cell, dc_all + place, real[cell]);
     }
+    ahead.end_of_questions();
   };
   auto move_on = [&](bool more) {
-    const i64 by = more ? tape_step : 0;
-    gates_at -= by * UNITS * (1 + EXACT), tape_c_at -= by * CELLS, tape_h_at -= by * CELLS * (1 + EXACT);
+    tape.move(more ? -1 : 0);
+    grad_at -= more ? by_step : 0;
 #pragma unroll
-    for (int s = 0; s < 2; s++) out_at[s] -= more ? B * H : 0;
+    for (int s = 0; s < SAMPLES; s++) k_at[s] -= more ? (K_PER_SAMPLE ? B : 1) * H : 0;
   };
   const u32 tables = shared_address(da_shared), read_at = tables + ((at.lane & 7) * DA_STRIDE + (at.lane >> 3) * 8) * 2;
   const u32 write_at = tables + at.warp * 64 * UNITS + share_of_the_way<4>(at, DA_STRIDE);
   Known known[CELLS];
+  float next_dh[CELLS], next_dc[CELLS];
+  auto collect = [&]() {
+    ahead.wait();
+#pragma unroll
+    for (int n = 0; n < GATE_WORDS; n += GATE_PIECE) ahead.take<GATE_PIECE>(n);
+    ahead.take<CELLS>(C_AT), ahead.take<H_WORDS>(H_AT);
+#pragma unroll
+    for (int n = K_AT; n < DC_AT + (SEQUENCE == 2 ? CELLS : 0); n++) ahead.take<1>(n);
+  };
   auto prepare = [&]() {
 #pragma unroll
     for (int cell = 0; cell < CELLS; cell++) {
-      const int n = cell >> 1, s = cell & 1;
+      const int n = cell / SAMPLES;
       float v[4];
 #pragma unroll
-      for (int g = 0; g < 4; g++) {
-        const u32 two = __float_as_uint((&next_gates[n].x)[g]);
-        v[g] = EXACT ? (&next_gates[EXACT ? cell : 0].x)[g] : s ? half_high(two) : half_low(two);
-      }
-      const u32 two = __float_as_uint(((const float *)&next_h)[n]);
-      const float h = EXACT ? ((const float *)&next_h_exact)[cell] : s ? half_high(two) : half_low(two);
-      const float open = at.unit(n) < H ? next_k[K_PER_SAMPLE ? cell : 2 * n] : 0; // padding units never open
-      known[cell].find(v, ((const float *)&next_c)[cell], h, open);
+      for (int g = 0; g < 4; g++) v[g] = gate_in(ahead.words, cell, g);
+      const float open = at.unit(n) < H ? ahead.number(K_AT + (K_PER_SAMPLE ? cell : n)) : 0; // padding units never open
+      known[cell].find(v, ahead.number(C_AT + cell), h_in(ahead.words + H_AT, cell), open);
+      next_dh[cell] = SEQUENCE && real[cell] ? ahead.number(SEQUENCE ? DH_AT + cell : 0) : 0;
+      next_dc[cell] = SEQUENCE == 2 && real[cell] ? ahead.number(SEQUENCE == 2 ? DC_AT + cell : 0) : 0;
     }
   };
-  fetch_k(T > 1);
-  fetch_k(T > 2);
-  fetch(false);
+#pragma unroll 1
+  for (int step = 0; step < AHEAD; step++) {
+    ahead.next();
+    ask(false);
+    move_on(step + 1 < T);
+  }
+  collect();
   prepare();
   meet();
 
@@ -127,13 +130,14 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
     // Slopes of so many warps at once: products that depend less on each other.
     constexpr bool skips = decltype(kind)::skips;
     constexpr int group = skips || TILES > 4 ? 1 : 4 / TILES;
+    if (skips) look_at_k();
     for (int step = 0; step < T; step++) {
       const u32 turn = (step & 1) * (1 + EXACT) * DA_TABLE;
       u32 most = 0; // of finite bounds: one sample that is not finite must not change others
       bool slopes_here = false;
 #pragma unroll
       for (int cell = 0; cell < CELLS; cell++) {
-        dh[cell] += real[cell] ? next_dh[cell] : 0, dc[cell] += real[cell] ? next_dc[cell] : 0;
+        dh[cell] += next_dh[cell], dc[cell] += next_dc[cell];
         const u32 bound = __float_as_uint(known[cell].bound(dh[cell], dc[cell]));
         most = max(most, bound < INFINITE ? bound : 0), slopes_here |= bound != 0;
       }
@@ -149,9 +153,9 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
 #pragma unroll
         for (int g = 0; g < 4; g++) {
           da[g][cell] = slopes[g];
-          if (EXACT && at.sample(cell & 1) < B)
-            ((float *)da_rows)[((model * T + T - 1 - step) * B + at.sample(cell & 1)) * (4 * HP) +
-                               (at.rank * WARPS + at.warp) * 32 * UNITS + (g * UNITS + (cell >> 1)) * 8 + at.row] = slopes[g] * back;
+          if (EXACT && at.sample(cell % SAMPLES) < B)
+            ((float *)da_rows)[((model * T + T - 1 - step) * B + at.sample(cell % SAMPLES)) * (4 * HP) +
+                               (at.rank * WARPS + at.warp) * 32 * UNITS + (g * UNITS + cell / SAMPLES) * 8 + at.row] = slopes[g] * back;
         }
       }
 #pragma unroll
@@ -159,23 +163,53 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
         u32 rounded[4], rest[4];
 #pragma unroll
         for (int m = 0; m < 4; m++) {
-          const float *two = da[(half * 4 + m) / UNITS] + 2 * (m % UNITS);
-          rounded[m] = pack_half(two[0], two[1]);
-          if (EXACT) rest[m] = pack_rest(two[0], two[1], rounded[m]);
+          const float *slopes = da[(half * 4 + m) / UNITS] + SAMPLES * (m % UNITS);
+          rounded[m] = as_columns(slopes);
+          if (EXACT) rest[m] = rest_of_columns(slopes, rounded[m]);
         }
         store_across<4>(write_at + turn + half * 64, DA_STRIDE, rounded);
         if (EXACT) store_across<4>(write_at + turn + DA_TABLE + half * 64, DA_STRIDE, rest);
       }
-      const i64 now[2] = {out_at[0], out_at[1]};
-      move_on(step + 1 < T);
-      fetch_k(step + 3 < T);
-      fetch(skips);
+      auto request = [&]() {
+        ask(skips);
+        move_on(step + 1 + AHEAD < T);
+        if (skips) look_at_k();
+      };
+      if (AHEAD == 1) request(); // into registers: the earlier, the better
       __syncthreads();
-      uint4 chunks[UNITS]; // read before the products, written to memory during them
+      uint4 chunks[CHUNKS]; // read before the products, written to memory during them
 #pragma unroll
-      for (int n = 0; n < UNITS; n++)
-        if (!EXACT) chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample + n * TILE / UNITS) * DA_STRIDE + chunk_column);
+      for (int n = 0; n < CHUNKS; n++)
+        if (!EXACT) // without a chunk: any that is there
+          chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample % SIZE + n * TILE / UNITS) * APART * DA_STRIDE + chunk_column);
       const float chunk_back = back_of_warp[step & 1][chunk_column / (32 * UNITS)];
+      // What the products do not change: made during them or, in a cluster, while their sums are on their way.
+      constexpr bool during = DURING && AHEAD > 1 && !skips;
+      auto meanwhile = [&]() {
+#pragma unroll
+        for (int n = 0; n < CHUNKS; n++)
+          if (!EXACT)
+            store_if(chunk_sample < SIZE && at.tile * SIZE + chunk_sample + n * TILE / UNITS < B, chunk_at + n * (TILE / UNITS) * 4 * HP,
+                     as_bfloat(chunks[n], chunk_back));
+        chunk_at -= (i64)B * 4 * HP;
+        if (K_PER_SAMPLE) {
+#pragma unroll
+          for (int cell = 0; cell < CELLS; cell++)
+            if (real[cell]) dk_at[cell % SAMPLES * H + cell / SAMPLES * 8] = dk_of[cell];
+        } else
+#pragma unroll
+          for (int n = 0; n < UNITS; n++) { // over the tile's samples
+            float sum = dk_of[SAMPLES * n];
+            if (SAMPLES == 2) sum += dk_of[SAMPLES * n + SAMPLES - 1];
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (at.column == 0 && at.unit(n) < H) dk_at[n * 8] = sum;
+          }
+        dk_at -= K_PER_SAMPLE ? B * H : H;
+        if (AHEAD > 1) request();
+        collect();
+        prepare();
+      };
       float sums[TILES][4] = {{0}}, backs[WARPS];
 #pragma unroll
       for (int warp = 0; warp < WARPS; warp++) backs[warp] = back_of_warp[step & 1][warp];
@@ -203,6 +237,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
                            q_rest[m] + 2 * n);
               }
         }
+        if (during && first + group >= WARPS) meanwhile();
 #pragma unroll
         for (int m = 0; m < group && first + m < WARPS; m++)
 #pragma unroll
@@ -214,35 +249,18 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, con
             }
       }
       gathering.send(step, at, sums);
-#pragma unroll
-      for (int n = 0; n < UNITS; n++)
-        if (!EXACT && at.tile * TILE + chunk_sample + n * TILE / UNITS < B)
-          *(uint4 *)(chunk_at + n * (TILE / UNITS) * 4 * HP) = as_bfloat(chunks[n], chunk_back);
-      chunk_at -= (i64)B * 4 * HP;
-      if (K_PER_SAMPLE) {
-#pragma unroll
-        for (int cell = 0; cell < CELLS; cell++)
-          if (real[cell]) dk[now[cell & 1] + at.unit(cell >> 1)] = dk_of[cell];
-      } else
-#pragma unroll
-        for (int n = 0; n < UNITS; n++) { // over the tile's samples
-          float sum = dk_of[2 * n] + dk_of[2 * n + 1];
-          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-          if (at.column == 0 && at.unit(n) < H) dk_at[at.unit(n)] = sum;
-        }
-      dk_at -= H;
-      prepare(); // while the sums are being sent
+      if (!during) meanwhile();
       gathering.add(step, sums, dh);
     }
   };
   if (RANKS == 1 && has_zeros(k, at, T, B)) run(Sparse()); // else branches cost more than they save
   else run(Dense());
+  ahead.end();
   meet(); // no block exits while others may still write here
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++)
     if (real[cell]) {
-      const i64 out = (model * B + at.sample(cell & 1)) * H + at.unit(cell >> 1);
+      const i64 out = (model * B + at.sample(cell % SAMPLES)) * H + at.unit(cell / SAMPLES);
       if (dh0) dh0[out] = dh[cell];
       if (dc0) dc0[out] = dc[cell];
     }

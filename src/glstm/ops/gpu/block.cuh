@@ -1,4 +1,4 @@
-// One block for the 8 samples: its warps exchange h through shared memory.
+// One block for a tile: its warps exchange h through shared memory.
 
 #define TOGETHER
 
@@ -18,9 +18,14 @@ struct Weights {
 
 struct Sums {
   float of[4][4], rests[4][4];
-  __device__ __forceinline__ void start(int gate, int cell, float value) { of[gate][cell] = value, rests[gate][cell] = 0; }
-  __device__ __forceinline__ float total(int gate, int cell) const {
-    return EXACT ? fmaf(rests[gate][cell], 1 / REST, of[gate][cell]) : of[gate][cell];
+  __device__ __forceinline__ void start(int gate, int unit, int sample, float value) {
+    const int n = in_product(unit, sample);
+    of[gate][n] = value, rests[gate][n] = 0;
+    if (SAMPLES == 1) of[gate][n + 1] = rests[gate][n + 1] = 0;
+  }
+  __device__ __forceinline__ float total(int gate, int unit, int sample) const {
+    const int n = in_product(unit, sample);
+    return EXACT ? fmaf(rests[gate][n], 1 / REST, of[gate][n]) : of[gate][n];
   }
   __device__ __forceinline__ void add(const Weights &weights, u32 h) {
 #pragma unroll
@@ -47,10 +52,10 @@ struct Exchange {
   __device__ __forceinline__ void wait(int) const {}
   __device__ __forceinline__ void pass(int t, int, const Place &, const float h[CELLS]) const {
     const u32 to = write_at + ((t + 1) & 1) * (1 + EXACT) * H_TABLE;
-    const u32 rounded[2] = {pack_half(h[0], h[1]), pack_half(h[2], h[3])};
+    const u32 rounded[2] = {as_columns(h), as_columns(h + SAMPLES)};
     store_across<2>(to, H_STRIDE, rounded);
     if (EXACT) {
-      const u32 rest[2] = {pack_rest(h[0], h[1], rounded[0]), pack_rest(h[2], h[3], rounded[1])};
+      const u32 rest[2] = {rest_of_columns(h, rounded[0]), rest_of_columns(h + SAMPLES, rounded[1])};
       store_across<2>(to + H_TABLE, H_STRIDE, rest);
     }
   }
@@ -59,11 +64,11 @@ struct Exchange {
 
 // The gradient of h that a warp's products found is that of its own units.
 struct Gathering {
-  __device__ __forceinline__ Gathering(i64 *, float2 *, const Place &) {}
+  __device__ __forceinline__ Gathering(i64 *, Part *, const Place &) {}
   __device__ __forceinline__ void send(int, const Place &, const float[TILES][4]) const {}
   __device__ __forceinline__ void add(int, const float sums[TILES][4], float dh[CELLS]) const {
 #pragma unroll
-    for (int cell = 0; cell < CELLS; cell++) dh[cell] += sums[0][cell];
+    for (int cell = 0; cell < CELLS; cell++) dh[cell] += sums[0][in_product(cell / SAMPLES, cell % SAMPLES)];
   }
 };
 #define PARTS 1

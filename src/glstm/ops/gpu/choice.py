@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from glstm.ops.gpu import sparse
-from glstm.ops.gpu.scan import Shape
+from glstm.ops.gpu.scan import Shape, tiles_of
 from glstm.ops.gpu.sparse import Kind, Room, Schedule
 
 Chosen = tuple[Kind, Room, Schedule]
@@ -156,5 +156,5 @@ def sparse_time(shape: Shape, taped: bool, multiprocessors: int, counts: Counts)
     each = cost.block * blocks + cost.afresh * afresh * shape.hidden + cost.span * spans + cost.step * shape.steps
     each *= (1.9 if taped and slots > 8 * (SPILLING - 1) else 1.0) * (1.5 if shape.exact else 1.0)
     # Warps that share a scheduler: two of them hardly disturb each other.
-    sharing = shape.models * shape.tiles / (SCHEDULERS * multiprocessors)
+    sharing = shape.models * tiles_of(shape.batch) / (SCHEDULERS * multiprocessors)
     return cost.launches + each * max(1.0, 0.55 * sharing)

@@ -1,4 +1,4 @@
-// A cluster of blocks for the 8 samples: blocks write directly into each other's shared memory, and a block that waits
+// A cluster of blocks for a tile: blocks write directly into each other's shared memory, and a block that waits
 // counts the bytes that have arrived.
 
 #define TOGETHER __cluster_dims__(RANKS, 1, 1)
@@ -46,12 +46,13 @@ struct Weights {
 
 struct Sums {
   float of[2][2][4], rests[2][4]; // two sums per row: shorter chains of additions
-  __device__ __forceinline__ void start(int gate, int cell, float value) {
-    int pair = gate >> 1, n = (gate & 1) * 2 + cell;
+  __device__ __forceinline__ void start(int gate, int, int sample, float value) {
+    const int pair = gate >> 1, n = in_product(gate & 1, sample);
     of[pair][0][n] = value, of[pair][1][n] = rests[pair][n] = 0;
+    if (SAMPLES == 1) of[pair][0][n + 1] = of[pair][1][n + 1] = rests[pair][n + 1] = 0;
   }
-  __device__ __forceinline__ float total(int gate, int cell) const {
-    int pair = gate >> 1, n = (gate & 1) * 2 + cell;
+  __device__ __forceinline__ float total(int gate, int, int sample) const {
+    const int pair = gate >> 1, n = in_product(gate & 1, sample);
     float sum = of[pair][0][n] + of[pair][1][n];
     return EXACT ? fmaf(rests[pair][n], 1 / REST, sum) : sum;
   }
@@ -70,10 +71,12 @@ struct Sums {
   }
 };
 
-// A warp's 8 x 8 numbers, from (unit, two samples) in a thread to (sample, eight units) in each of four.
-__device__ __forceinline__ uint4 by_sample(u32 two_samples) {
-  const u32 t = transpose(two_samples);
-  const int first = threadIdx.x & 28;
+// A warp's 8 x 8 numbers, from (unit, two columns) in a thread to (sample, eight units): in each of four threads, or in each
+// of eight, where every second column is empty.
+#define ALIKE (8 / SAMPLES)
+__device__ __forceinline__ uint4 by_sample(u32 two_columns) {
+  const u32 t = transpose(two_columns);
+  const int first = threadIdx.x & (32 - ALIKE);
   return make_uint4(__shfl_sync(0xffffffffu, t, first), __shfl_sync(0xffffffffu, t, first + 1),
                     __shfl_sync(0xffffffffu, t, first + 2), __shfl_sync(0xffffffffu, t, first + 3));
 }
@@ -82,21 +85,23 @@ __device__ __forceinline__ uint4 by_sample(u32 two_samples) {
 struct Exchange {
   Mail mail;
   u32 write_at;
-  __device__ __forceinline__ Exchange(u32 tables, i64 *barriers, const Place &at) : mail(barriers, 2 * (1 + EXACT) * TILE * HP) {
-    write_at = tables + (at.row * H_STRIDE + (at.rank * WARPS + at.warp) * 8) * 2;
+  __device__ __forceinline__ Exchange(u32 tables, i64 *barriers, const Place &at) : mail(barriers, 2 * (1 + EXACT) * SIZE * HP) {
+    write_at = tables + (at.row / APART * APART * H_STRIDE + (at.rank * WARPS + at.warp) * 8) * 2;
   }
   __device__ __forceinline__ void wait(int t) const {
     if (t > 0) mail.wait(t - 1);
   }
-  // A thread of four has one sample's eight units, for every fourth block.
+  // Of the threads that have the same sample's eight units, each sends them to other blocks.
   __device__ __forceinline__ void pass(int t, int T, const Place &at, const float h[CELLS]) const {
     if (t + 1 == T) return;
-    const u32 to = write_at + ((t + 1) & 1) * (1 + EXACT) * H_TABLE, rounded = pack_half(h[0], h[1]);
-    const uint4 units = by_sample(rounded), rest = EXACT ? by_sample(pack_rest(h[0], h[1], rounded)) : units;
+    const u32 to = write_at + ((t + 1) & 1) * (1 + EXACT) * H_TABLE, rounded = as_columns(h);
+    const uint4 units = by_sample(rounded), rest = EXACT ? by_sample(rest_of_columns(h, rounded)) : units;
 #pragma unroll
-    for (int rank = 0; rank < RANKS; rank += 4) {
-      mail.post(t, rank + at.column, to, units);
-      if (EXACT) mail.post(t, rank + at.column, to + H_TABLE, rest);
+    for (int first = 0; first < RANKS; first += ALIKE) {
+      const int rank = first + at.lane % ALIKE;
+      if (RANKS % ALIKE && rank >= RANKS) break;
+      mail.post(t, rank, to, units);
+      if (EXACT) mail.post(t, rank, to + H_TABLE, rest);
     }
   }
   __device__ __forceinline__ void end_step() const {}
@@ -106,26 +111,29 @@ struct Exchange {
 // block adds the parts up. To send the slopes themselves round would be four times as much.
 struct Gathering {
   Mail mail;
-  const float2 *parts; // [buffer][block it came from][thread]
+  const Part *parts; // [buffer][block it came from][thread]
   u32 write_at;
-  __device__ __forceinline__ Gathering(i64 *barriers, float2 *parts, const Place &at)
-      : mail(barriers, sizeof(float2) * RANKS * THREADS), parts(parts), write_at(shared_address(parts + at.rank * THREADS + at.lane)) {}
+  __device__ __forceinline__ Gathering(i64 *barriers, Part *parts, const Place &at)
+      : mail(barriers, sizeof(Part) * RANKS * THREADS), parts(parts), write_at(shared_address(parts + at.rank * THREADS + at.lane)) {}
   __device__ __forceinline__ void send(int n, const Place &at, const float sums[TILES][4]) const {
 #pragma unroll
     for (int half = 0; half < 2 * TILES; half++) {
       const int owner = at.warp * 2 * TILES + half;
-      const float *two = sums[half >> 1] + (half & 1) * 2;
-      mail.post(n, owner / WARPS, write_at + ((n & 1) * RANKS * THREADS + owner % WARPS * 32) * 8,
-                make_uint2(__float_as_uint(two[0]), __float_as_uint(two[1])));
+      const float *found = sums[half >> 1] + in_product(half & 1, 0);
+      const u32 to = write_at + ((n & 1) * RANKS * THREADS + owner % WARPS * 32) * sizeof(Part);
+      if (SAMPLES == 2) mail.post(n, owner / WARPS, to, make_uint2(__float_as_uint(found[0]), __float_as_uint(found[1])));
+      else mail.post(n, owner / WARPS, to, __float_as_uint(found[0]));
     }
   }
   __device__ __forceinline__ void add(int n, const float[TILES][4], float dh[CELLS]) const {
     mail.wait(n);
-    float2 from[RANKS];
+    Part from[RANKS];
 #pragma unroll
     for (int rank = 0; rank < RANKS; rank++) from[rank] = parts[((n & 1) * RANKS + rank) * THREADS + threadIdx.x];
 #pragma unroll
-    for (int rank = 0; rank < RANKS; rank++) dh[0] += from[rank].x, dh[1] += from[rank].y;
+    for (int rank = 0; rank < RANKS; rank++)
+#pragma unroll
+      for (int s = 0; s < SAMPLES; s++) dh[s] += from[rank].of[s];
   }
 };
 #define PARTS (2 * RANKS * THREADS)

@@ -17,6 +17,7 @@ from glstm.ops.fused import Call, Gate, Made, Maybe, match, shape_of
 from glstm.ops.gpu import scan
 from glstm.ops.gpu.products import drive_of, multiply
 from glstm.ops.gpu.runtime import HERE, Kernels, Prepared
+from glstm.ops.gpu.scan import at
 
 # Kinds of times, and the most values that a unit of a gate has: as in gate.cuh, and so are the kinds of gates.
 COUNTED, FLOATS, DOUBLES = range(3)
@@ -56,14 +57,12 @@ class Plan:
         self.per_sample = not counted and times.dim() == 2
         samples = shape.batch if self.per_sample else 1
         self.rows = shape.steps * samples  # of the table
-        parts = shape.tape_parts if taped else [0] * 4
-        ends = [sum(parts[:n]) for n in range(5)]
-        self.row_words = slice(ends[3], ends[4])
-        self.tape_at = [4 * end for end in ends[:4]] if taped else []
-        # After the tape lie the table and the sum of biases.
-        self.k_at, b_at = 4 * ends[4], ends[4] + -(-self.rows * shape.hidden // 4) * 4
-        self.b_at, self.words = 4 * b_at, b_at + 4 * shape.hidden
-        self.b_words = slice(b_at, self.words)
+        # After the tape lie the table and the sum of biases. The type is that of the rows, which torch multiplies.
+        self.narrow = torch.float32 if shape.exact else torch.bfloat16
+        *self.tape_at, self.k_at, self.b_at, end = _places(
+            *(shape.tape_parts if taped else [0] * 4), self.rows * shape.hidden, 4 * shape.hidden
+        )
+        self.tape_size = end // self.narrow.itemsize
         self.everything = (shape.steps, shape.batch, shape.hidden)
         self.state = (1, shape.batch, shape.hidden)
 
@@ -83,22 +82,31 @@ class Plan:
 
     def _prepare_gradients(self, gate: Gate) -> None:
         shape = self.shape
-        self.narrow = torch.float32 if shape.exact else torch.bfloat16
-        self.da_shape = (1, shape.steps * shape.batch, 4 * shape.padded)
         self.tiles = 1 if self.per_sample else shape.tiles
         self.chunks = min(CHUNKS, -(-self.rows // ROWS))
+        steps, row, width = shape.steps * shape.batch, shape.padded + scan.END, self.narrow.itemsize
+        self.row_view = (1, steps, row), (steps * row, row, 1), self.tape_at[3] // width
+        # Slopes, the table's gradients and their sums over chunks lie side by side.
+        slopes = 4 * shape.padded
+        self.da_shape, self.across = (1, steps, slopes), ((1, slopes, steps), (steps * slopes, 1, slopes))
+        dk = self.tiles * self.rows * shape.hidden
+        _, self.dk_at, self.parts_at, end = _places(
+            steps * slopes * width // 4, dk, self.chunks * MOST_VALUES * shape.hidden
+        )
+        self.scratch_size = end // width
         self.gate_slopes = self._launch(
             self.gate, "gate_slopes", (-(-shape.hidden // LANES), self.chunks), LANES * ROWS, 0, 7,
             gate.origin, gate.unit, gate.leak, *self.moments, self.tiles,
         )  # fmt: skip
 
     def _kernels(self, part: str, sequence: bool, taped: bool) -> Kernels:
-        constants = self.shape.constants(self.inputs, self.call.candidate, self.per_sample, sequence, taped)
+        constants = self.shape.constants(part, self.inputs, self.call.candidate, self.per_sample, sequence, taped)
         return scan.kernels(part, **constants)
 
     def _scan(self, part: str, sequence: bool, taped: bool, pointers: int) -> Prepared:
         shape, kernels = self.shape, self._kernels(part, sequence, taped)
-        return self._launch(kernels, part, *shape.grid, shape.dynamic_bytes, pointers, shape.steps, shape.batch)
+        shared_bytes = shape.dynamic_bytes(kernels.constants)
+        return self._launch(kernels, part, *shape.grid, shared_bytes, pointers, shape.steps, shape.batch)
 
     def _launch(self, kernels: Kernels, name: str, blocks, threads, shared_bytes, pointers: int, *numbers) -> Prepared:
         return Prepared(kernels.starter(name, self.device, blocks, threads, shared_bytes), pointers, *numbers)
@@ -114,7 +122,7 @@ class Plan:
             finish = self._launch(
                 kernels, "finish", blocks, scan.THREADS, 0, 11, 1, shape.steps, shape.tiles, self.chunks
             )
-            found = self._ways_back[sequence] = self._scan("backward", sequence, True, 13), finish
+            found = self._ways_back[sequence] = self._scan("backward", sequence, True, 17), finish
         return found
 
     @gpu.as_written
@@ -133,20 +141,24 @@ class Plan:
         """All h or None, final h, final c; and the tape, which also holds the table of openness."""
         x, w_ih = _plain(x), _plain(w_ih)
         kept = [_plain(part) for part in (times, *values, b_ih, b_hh, w_hh, h0, c0)]
-        (times_at, *values_at, b_ih_at, b_hh_at, w_hh_at, h0_at, c0_at) = map(_at, kept)
-        tape = x.new_empty(self.words)
+        (times_at, *values_at, b_ih_at, b_hh_at, w_hh_at, h0_at, c0_at) = map(at, kept)
+        tape = x.new_empty(self.tape_size, dtype=self.narrow)
         start = tape.data_ptr()
         k, b = start + self.k_at, start + self.b_at
         self.open_gate(times_at, *values_at, *[0] * (MOST_VALUES - self.values), b_ih_at, b_hh_at, k, b)
-        read = x if self.inline else drive_of(x, w_ih.unsqueeze(0), tape[self.b_words].unsqueeze(0))
+        read = x if self.inline else drive_of(x, w_ih.unsqueeze(0), self._sum_of_biases(tape))
         h = x.new_empty(self.everything) if self.call.sequence else None
         h_n, c_n = x.new_empty(self.state), x.new_empty(self.state)
-        parts = [start + offset for offset in self.tape_at] or (0, 0, 0, 0)
+        parts = [start + offset for offset in self.tape_at]
         self.forward_scan(
             read.data_ptr(), 0, w_ih.data_ptr(), b, w_hh_at, k, h0_at, c0_at,
-            _at(h), 0, h_n.data_ptr(), c_n.data_ptr(), *parts,
+            at(h), 0, h_n.data_ptr(), c_n.data_ptr(), *parts,
         )  # fmt: skip
         return (h, h_n, c_n), None, (tape,)
+
+    def _sum_of_biases(self, tape: Tensor) -> Tensor:
+        first = self.b_at // 4
+        return tape.view(torch.float32)[first : first + 4 * self.shape.hidden].unsqueeze(0)
 
     @gpu.as_written
     def backward(
@@ -155,33 +167,35 @@ class Plan:
         """Gradients of x, the weights and biases, h0, c0 and the gate's values, where they are needed."""
         shape = self.shape
         times, x, w_ih, w_hh, b_ih, b_hh, _, _, *values, tape = map(_plain, saved)
-        dh, dh_n, dc_n = map(_plain, gradients)
+        dh, dh_n, dc_n = gradients[0], _plain(gradients[1]), _plain(gradients[2])
+        dh = dh if dh is None else scan.readable(dh.resolve_neg())
         need_x, _, _, _, _, need_h0, need_c0, *need_values = needs
-        da = x.new_empty(self.da_shape, dtype=self.narrow)
-        dk = x.new_empty(self.tiles * self.rows * shape.hidden)
+        da = x.new_empty(self.scratch_size, dtype=self.narrow)
+        da_at = da.data_ptr()
+        dk, parts = da_at + self.dk_at, da_at + self.parts_at
         dh0, dc0 = x.new_empty(self.state[1:]) if need_h0 else None, x.new_empty(self.state[1:]) if need_c0 else None
         start = tape.data_ptr()
         k, (gates, c_before, h_before, _) = start + self.k_at, self.tape_at
         backward, finish = self.way_back(dh is not None)
         backward(
-            _at(dh), 0, _at(dh_n), _at(dc_n), w_hh.data_ptr(), k,
-            start + gates, start + c_before, start + h_before, da.data_ptr(), dk.data_ptr(), _at(dh0), _at(dc0),
+            at(dh), 0, 0, *(dh.stride() if dh is not None else (0, 0, 0)), at(dh_n), at(dc_n), w_hh.data_ptr(), k,
+            start + gates, start + c_before, start + h_before, da_at, dk, at(dh0), at(dc0),
         )  # fmt: skip
-        parts, by_value = None, list[Maybe]([None] * MOST_VALUES)
+        by_value = list[Maybe]([None] * MOST_VALUES)
         if any(need_values):
-            parts = x.new_empty(self.chunks * MOST_VALUES * shape.hidden)
-            at = [0] * MOST_VALUES
-            at[: self.values] = map(_at, values)
-            self.gate_slopes(_at(times), *at, k, dk.data_ptr(), parts.data_ptr())
+            values_at = [0] * MOST_VALUES
+            values_at[: self.values] = map(at, values)
+            self.gate_slopes(at(times), *values_at, k, dk, parts)
             by_value[: self.values] = [x.new_empty(shape.hidden) if need else None for need in need_values]
-        rows = tape[self.row_words].view(self.narrow).view(1, -1, shape.padded + scan.END)
-        product = multiply(da.transpose(1, 2), rows)
+        product = multiply(da.as_strided(*self.across), tape.as_strided(*self.row_view))
         dw_hh = torch.empty_like(w_hh)
+        if need_x or not self.inline:
+            da = da[: self.da_shape[1] * self.da_shape[2]].view(self.da_shape)
         dw_ih = torch.empty_like(w_ih) if self.inline else scan.gradient_of_w_ih(shape, da, x)[0]
         db_ih, db_hh = (None if part is None else torch.empty_like(part) for part in (b_ih, b_hh))
         finish(
-            product.data_ptr(), 0, _at(parts), dw_ih.data_ptr(), dw_hh.data_ptr(), _at(db_ih), _at(db_hh), 0,
-            *map(_at, by_value),
+            product.data_ptr(), 0, parts, dw_ih.data_ptr(), dw_hh.data_ptr(), at(db_ih), at(db_hh), 0,
+            *map(at, by_value),
         )  # fmt: skip
         dx = scan.gradient_of_x(shape, da, w_ih.unsqueeze(0), x) if need_x else None
         return [dx, dw_ih, dw_hh, db_ih, db_hh, dh0, dc0, *by_value[: self.values]]
@@ -216,5 +230,6 @@ def _plain(tensor: Any) -> Any:
     return tensor.resolve_neg().contiguous()
 
 
-def _at(tensor: Maybe) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def _places(*sizes: int) -> list[int]:
+    """Where parts of so many 32-bit words begin in one piece of memory, in bytes, and where it ends."""
+    return [4 * sum(-(-size // 4) * 4 for size in sizes[:n]) for n in range(len(sizes) + 1)]

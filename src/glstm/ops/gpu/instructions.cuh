@@ -89,6 +89,44 @@ __device__ __forceinline__ void load_early(float4 &v, const float4 *p, bool want
                : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w) : "l"(p), "r"((u32)wanted));
 }
 
+template <int WORDS> __device__ __forceinline__ void load_early(u32 *v, const void *p, bool wanted) {
+  if constexpr (WORDS == 4)
+    asm volatile("{.reg .pred w;\n setp.ne.u32 w, %5, 0;\n @w ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];}"
+                 : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3]) : "l"(p), "r"((u32)wanted));
+  else if constexpr (WORDS == 2)
+    asm volatile("{.reg .pred w;\n setp.ne.u32 w, %3, 0;\n @w ld.global.cs.v2.u32 {%0,%1}, [%2];}"
+                 : "+r"(v[0]), "+r"(v[1]) : "l"(p), "r"((u32)wanted));
+  else
+    asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w ld.global.cs.u32 %0, [%1];}" : "+r"(v[0]) : "l"(p), "r"((u32)wanted));
+}
+
+// Copies into shared memory that nobody waits for: 4, 8 or 16 bytes, if wanted. Those before `end_copies` are one group.
+template <int BYTES> __device__ __forceinline__ void copy_early(u32 to, const void *from, bool wanted) {
+  if constexpr (BYTES == 16) // past the cache of a multiprocessor
+    asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.cg.shared.global [%0], [%1], 16;}"
+                 :: "r"(to), "l"(from), "r"((u32)wanted) : "memory");
+  else
+    asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.ca.shared.global [%0], [%1], %3;}"
+                 :: "r"(to), "l"(from), "r"((u32)wanted), "n"(BYTES) : "memory");
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until all groups but the last so many are there, of this thread.
+template <int GROUPS> __device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(GROUPS) : "memory");
+}
+template <int WORDS> __device__ __forceinline__ void load_shared(u32 *v, u32 address) {
+  if constexpr (WORDS == 4)
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(address));
+  else if constexpr (WORDS == 2) asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "r"(address));
+  else asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v[0]) : "r"(address));
+}
+
+// Not a branch, so that instructions before and after it can change places.
+__device__ __forceinline__ void store_if(bool wanted, void *p, uint4 v) {
+  asm volatile("{.reg .pred w;\n setp.ne.u32 w, %5, 0;\n @w st.global.v4.u32 [%0], {%1,%2,%3,%4};}"
+               :: "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((u32)wanted) : "memory");
+}
+
 // 32 columns of 8 rows, the right side of two products; or 16, of one. A thread's address is that of a row of 8 columns.
 __device__ __forceinline__ void load_columns(u32 r[4], u32 address, bool two) {
   if (two)
@@ -145,6 +183,9 @@ __device__ __forceinline__ void wait_for_phase(u32 barrier, u32 parity) {
 __device__ __forceinline__ void send(u32 address, u32 barrier, uint4 v) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, [%5];"
                :: "r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void send(u32 address, u32 barrier, u32 v) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" :: "r"(address), "r"(v), "r"(barrier) : "memory");
 }
 __device__ __forceinline__ void send(u32 address, u32 barrier, uint2 v) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1,%2}, [%3];"

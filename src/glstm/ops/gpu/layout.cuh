@@ -1,14 +1,18 @@
-// Which thread computes what. 8 samples of one model go through all steps in one block, or in a cluster of RANKS blocks that share the
-// units. The gates are computed transposed, R h^T: units are the rows of a matrix instruction, the samples its 8 columns,
-// and the recurrent weights R, its left side, stay in registers from the first step to the last. A thread has all four
-// gates of its cells: UNITS units x two samples.
+// Which thread computes what. A tile of samples of one model goes through all steps in one block, or in a cluster of RANKS
+// blocks that share the units. The gates are computed transposed, R h^T: units are the rows of a matrix instruction, samples
+// its 8 columns, and the recurrent weights R, its left side, stay in registers from the first step to the last. A thread has
+// all four gates of its cells: UNITS units x SAMPLES samples. A tile has 8 samples; or 4, which take every second column, with
+// zeros in the others: then a thread has half as many cells to compute, and there are twice as many blocks.
 //
-// Constants, besides cell.cuh's: H units, RANKS, D inputs (0: the input's share of the gates comes ready-made),
-// K_PER_SAMPLE, SEQUENCE (h of every step goes out, or its gradient comes in), TAPED (forward keeps what backward needs).
-// In EXACT mode every 16-bit number has a second one for what it rounds off.
+// Constants, besides cell.cuh's: H units, RANKS, SAMPLES of a thread (2, or 1), D inputs (0: the input's share of the gates
+// comes ready-made), K_PER_SAMPLE, SEQUENCE (h of every step goes out, or its gradient comes in; 2: also that of c), TAPED
+// (forward keeps what backward needs), AHEAD (ahead.cuh). In EXACT mode every 16-bit number has a second one for what it
+// rounds off.
 
 #define UNITS (RANKS == 1 ? 2 : 1)   // of a thread; they lie 8 apart
-#define CELLS (2 * UNITS)            // of a thread: (unit, sample) = (0, 0) (0, 1) (1, 0) (1, 1)
+#define CELLS (SAMPLES * UNITS)      // of a thread, unit by unit
+#define SIZE (4 * SAMPLES)           // samples of a tile
+#define APART (2 / SAMPLES)          // columns of a product, and rows of shared memory, from one sample to the next
 #define OWN ((H + 8 * UNITS * RANKS - 1) / (8 * UNITS * RANKS) * (8 * UNITS)) // units of a block
 #define WARPS (OWN / (8 * UNITS))
 #define THREADS (WARPS * 32)
@@ -20,11 +24,13 @@
 #define DA_TABLE (TILE * DA_STRIDE * 2)
 #define TILES (BLOCKS / WARPS)       // of 16 units that a warp finds the gradient of h for
 #define ROW (HP + 16)                // of the weights' gradient's right side: h, x, 1, in whole sectors of memory
+#define RESTS (EXACT * HP * HP / (2 * RANKS)) // of the weights, 16 bytes each
+#define K_WORDS (K_PER_SAMPLE ? CELLS : UNITS)
 
 struct Place {
   int rank, warp, lane, row, column, tile, model;
   __device__ __forceinline__ int unit(int n) const { return (rank * WARPS + warp) * 8 * UNITS + n * 8 + row; }
-  __device__ __forceinline__ int sample(int n) const { return tile * TILE + column * 2 + n; }
+  __device__ __forceinline__ int sample(int n) const { return tile * SIZE + column * SAMPLES + n; }
   // A padding unit or sample uses the address of a real one, and has no effect: then loads need no condition.
   __device__ __forceinline__ int unit_there(int n) const { return unit(n) < H ? unit(n) : 0; }
   __device__ __forceinline__ int sample_there(int n, int B) const { return sample(n) < B ? sample(n) : 0; }
@@ -58,22 +64,16 @@ template <int N> __device__ __forceinline__ void store_across(u32 mine, int stri
 #endif
 }
 
-// A thread's cells in memory, in one piece.
-__device__ __forceinline__ void store_cells(float *p, const float v[CELLS]) {
-  if (UNITS == 2) *(float4 *)p = make_float4(v[0], v[1], v[CELLS - 2], v[CELLS - 1]);
-  else *(float2 *)p = make_float2(v[0], v[1]);
+// A unit's numbers of a thread's samples, in 16 bits, as the two columns of a product that the thread has; and their rests.
+__device__ __forceinline__ u32 as_columns(const float v[SAMPLES]) { return pack_half(v[0], SAMPLES == 2 ? v[SAMPLES - 1] : 0); }
+__device__ __forceinline__ u32 rest_of_columns(const float v[SAMPLES], u32 rounded) {
+  return pack_rest(v[0], SAMPLES == 2 ? v[SAMPLES - 1] : 0, rounded);
 }
-__device__ __forceinline__ void store_cells(u16 *p, const float v[CELLS]) {
-  if (UNITS == 2) *(uint2 *)p = make_uint2(pack_half(v[0], v[1]), pack_half(v[CELLS - 2], v[CELLS - 1]));
-  else *(u32 *)p = pack_half(v[0], v[1]);
-}
-#if RANKS == 1
-typedef float4 Cells;
-typedef float2 HalfCells;
-#else
-typedef float2 Cells;
-typedef float HalfCells;
-#endif
+// Where a product has a thread's unit and sample: it has two columns of two rows.
+__device__ __forceinline__ constexpr int in_product(int row, int sample) { return row * 2 + sample; }
+
+// A part of the gradient of a unit's h, of a thread's samples.
+struct __align__(4 * SAMPLES) Part { float of[SAMPLES]; };
 
 // Every loop over the steps exists twice: one that skips closed units, for tables k with zeros in them, and one without
 // the branches that this needs. Gates that open once are closed at the first step or at the last.
@@ -83,7 +83,7 @@ __device__ __forceinline__ bool has_zeros(const float *k, const Place &at, int T
   bool found = false;
 #pragma unroll
   for (int cell = 0; cell < CELLS; cell++) {
-    const int place = (K_PER_SAMPLE ? at.sample_there(cell & 1, B) * H : 0) + at.unit_there(cell >> 1);
+    const int place = (K_PER_SAMPLE ? at.sample_there(cell % SAMPLES, B) * H : 0) + at.unit_there(cell / SAMPLES);
     found |= k[place] == 0 || k[(i64)(T - 1) * H * (K_PER_SAMPLE ? B : 1) + place] == 0;
   }
   return __syncthreads_or(found);

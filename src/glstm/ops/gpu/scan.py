@@ -1,4 +1,4 @@
-"""A whole sequence in one kernel, forward and backward: 8 samples on one multiprocessor, or on a cluster of them.
+"""A whole sequence in one kernel, forward and backward: 8 or 4 samples on one multiprocessor, or on a cluster of them.
 
 Tensors are float32, contiguous, and have a leading model axis M (x may be without it: then all models read the same).
 """
@@ -14,6 +14,7 @@ from glstm.ops.gpu.runtime import Kernels, Long, read_sources
 
 INLINE = 4  # up to so many inputs, the kernel multiplies them itself
 TILE = 8  # samples that a matrix instruction takes
+AHEAD = {"forward": 4, "backward": 4}  # steps before which memory is asked for what a step reads, where there is room
 END = 16  # numbers after h in a row of the weights' gradient's right side: x, 1, zeros
 THREADS = 256  # of the kernel that takes the gradients apart
 
@@ -33,6 +34,8 @@ class Shape:
     hidden: int
     exact: bool
     ranks: int  # blocks that share the units
+    samples: int = 2  # of a thread: 2, or 1 in tiles of half the size
+    room: int = 0  # bytes of shared memory that a block may have
 
     @property
     def units(self) -> int:
@@ -46,7 +49,7 @@ class Shape:
 
     @property
     def tiles(self):
-        return tiles_of(self.batch)
+        return tiles_of(self.batch, self.samples)
 
     @property
     def grid(self) -> tuple[tuple[int, int], int]:
@@ -56,25 +59,49 @@ class Shape:
     @property
     def tape_parts(self) -> list:
         """How many 32-bit words the tape has of gates, previous c, previous h and rows for the weights' gradient."""
-        cells = self.models * self.steps * self.tiles * TILE * self.padded
+        threads = self.models * self.steps * self.tiles * self.grid[1] * self.ranks
         rows = self.models * self.steps * self.batch * (self.padded + END)
-        return [cells * 4, cells, cells, rows] if self.exact else [cells * 2, cells, cells // 2, rows // 2]
+        return [*(threads * words for words in self.tape_words), rows if self.exact else rows // 2]
 
     @property
-    def dynamic_bytes(self) -> int:
+    def tape_words(self) -> tuple[int, int, int]:
+        """Of a thread and a step: gates, c and h. The kernels have the same, in tape.cuh."""
+        cells = self.units * self.samples
+        return (4 if self.exact else 2) * cells, cells, cells if self.exact or cells == 1 else cells // 2
+
+    @property
+    def rest_bytes(self) -> int:
         """Bytes of a block's shared memory for the rounding errors of its 16-bit weights: too many for registers."""
         return 8 * self.padded**2 // self.ranks if self.exact else 0
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory that a block needs at most: also counts the backward kernel's tables."""
+        """Bytes of shared memory that a block needs at least: also counts the backward kernel's tables."""
         slopes = 4 * (1 + self.exact) * TILE * (4 * self.padded // self.ranks + 8)
-        return self.dynamic_bytes + slopes + (64 * self.padded if self.ranks > 1 else 0) + 256
+        return self.rest_bytes + slopes + (64 * self.padded if self.ranks > 1 else 0) + 256
 
-    def constants(self, inputs: int, candidate: str, k_per_sample, sequence, taped) -> dict:
+    def step_words(self, part: str, inputs: int, k_per_sample: bool, sequence: int) -> int:
+        """What a thread reads at every step, in words."""
+        cells = self.units * self.samples
+        k = cells if k_per_sample else self.units
+        if part == "forward":
+            return k + (self.samples * inputs if inputs <= INLINE else 4 * cells)
+        return k + sum(self.tape_words) + sequence * cells
+
+    def dynamic_bytes(self, constants: dict) -> int:
+        """Of a block's shared memory: rounding errors, and what was read ahead."""
+        ahead, words = constants["AHEAD"], constants["STEP_WORDS"]
+        return self.rest_bytes + (4 * words * self.grid[1] * ahead if ahead > 1 else 0)
+
+    def constants(self, part: str, inputs: int, candidate: str, k_per_sample, sequence: int, taped) -> dict:
+        words = self.step_words(part, inputs, k_per_sample, sequence)
+        room = (self.room - self.shared_bytes) // (4 * words * self.grid[1])
         return {
+            "AHEAD": max(1, min(AHEAD[part], room)),
+            "STEP_WORDS": words,
             "H": self.hidden,
             "RANKS": self.ranks,
+            "SAMPLES": self.samples,
             "D": inputs if inputs <= INLINE else 0,
             "LOGISTIC": candidate == "sigmoid",
             "K_PER_SAMPLE": k_per_sample,
@@ -84,8 +111,10 @@ class Shape:
         }
 
 
-def tiles_of(batch):
-    return (batch + TILE - 1) // TILE
+def tiles_of(batch, samples: int = 2):
+    """Tiles of a batch, where a thread has so many samples."""
+    tile = TILE // 2 * samples
+    return (batch + tile - 1) // tile
 
 
 def ranks_for(hidden: int, tiles, clusters: bool, multiprocessors: int) -> int | None:
@@ -94,14 +123,24 @@ def ranks_for(hidden: int, tiles, clusters: bool, multiprocessors: int) -> int |
         return None
     least = next(ranks for ranks, room in ROOM.items() if hidden <= room)
     if least == 1 and hidden > WORTH_SHARING and clusters:
-        # A cluster lies within a group of up to 16 multiprocessors; those left over in a group cannot form one.
-        return 4 if 4 * tiles <= multiprocessors // 16 * 16 else 1
+        return 4 if 4 * tiles <= at_once(4, multiprocessors) else 1
     return least
+
+
+def samples_for(batch, models: int, ranks: int, multiprocessors: int) -> int:
+    """Samples of a thread: one, which is faster, if as many blocks as this takes can run at once."""
+    return 1 if models * tiles_of(batch, 1) * ranks <= at_once(ranks, multiprocessors) else 2
+
+
+def at_once(ranks: int, multiprocessors: int) -> int:
+    """Multiprocessors that can be used. A cluster lies within a group of up to 16; those left over cannot form one."""
+    return multiprocessors if ranks == 1 else multiprocessors // 16 * 16
 
 
 def source(part: str, ranks: int) -> str:
     """Of 'forward' or 'backward'."""
-    return read_sources("layout.cuh", "block.cuh" if ranks == 1 else "cluster.cuh", f"{part}.cu")
+    exchange = "block.cuh" if ranks == 1 else "cluster.cuh"
+    return read_sources("layout.cuh", "tape.cuh", "ahead.cuh", exchange, f"{part}.cu")
 
 
 @cache
@@ -136,11 +175,12 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = x.new_empty(sum(shape.tape_parts)) if taped else None
     parts = [None] * 4 if tape is None else tape.split(shape.tape_parts)
-    kernels("forward", **shape.constants(inputs, candidate, k.dim() == 4, h is not None, taped)).launch(
+    constants = shape.constants("forward", inputs, candidate, k.dim() == 4, (h is not None) + cells, taped)
+    kernels("forward", **constants).launch(
         "forward", *shape.grid,
         read, Long(read[0].numel() if read.dim() == 4 else 0), w_ih, b, w_hh, k, h0, c0,
         h, c, h_n, c_n, *parts, shape.steps, shape.batch,
-        shared_bytes=shape.dynamic_bytes,
+        shared_bytes=shape.dynamic_bytes(constants),
     )  # fmt: skip
     return h if sequence else None, h_n, c_n, c, tape
 
@@ -154,12 +194,16 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     dk = torch.empty_like(k)
     dk_parts = dk if k.dim() == 4 else x.new_empty(models, shape.tiles, shape.steps, hidden)
     dh0, dc0 = (x.new_empty(models, shape.batch, hidden) for _ in range(2))
-    sequence = dh is not None or dc is not None
-    run = kernels("backward", **shape.constants(inputs, candidate, k.dim() == 4, sequence, True))
+    if dc is not None:
+        dh, dc = torch.zeros_like(dc).contiguous() if dh is None else dh.contiguous(), dc.contiguous()
+    dh = dh if dh is None else readable(dh)
+    constants = shape.constants("backward", inputs, candidate, k.dim() == 4, (dh is not None) + (dc is not None), True)
+    run = kernels("backward", **constants)
     run.launch(
         "backward", *shape.grid,
-        dh, dc, dh_n, dc_n, w_hh, k, gates, c_before, h_before, da, dk_parts, dh0, dc0, shape.steps, shape.batch,
-        shared_bytes=shape.dynamic_bytes,
+        *map(Long, (at(dh), at(dc), *((0, 0, 0, 0) if dh is None else dh.stride()))), dh_n, dc_n,
+        w_hh, k, gates, c_before, h_before, da, dk_parts, dh0, dc0, shape.steps, shape.batch,
+        shared_bytes=shape.dynamic_bytes(constants),
     )  # fmt: skip
     rows, across = rows.view(narrow).view(models, -1, shape.padded + END), da.transpose(1, 2)
     inline = inputs <= INLINE
@@ -174,6 +218,16 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     )  # fmt: skip
     dx = gradient_of_x(shape, da, w_ih, x) if need_x else None
     return dx, dw_ih, dw_hh, db, dk, dh0, dc0
+
+
+def readable(gradient: Tensor) -> Tensor:
+    """Of all outputs: a sum's is one number in memory, so strides may be 0, but units must lie side by side."""
+    return gradient if gradient.stride(-1) in (0, 1) else gradient.contiguous()
+
+
+def at(tensor: Tensor | None) -> int:
+    """Its address; 0: there is none."""
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def gradient_of_w_ih(shape: Shape, da: Tensor, x: Tensor) -> Tensor:
