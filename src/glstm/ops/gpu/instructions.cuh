@@ -89,6 +89,17 @@ __device__ __forceinline__ void load_early(float4 &v, const float4 *p, bool want
                : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w) : "l"(p), "r"((u32)wanted));
 }
 
+// Copies 16 bytes to shared memory while the thread goes on, if wanted. Copies form groups, and a thread waits for its own:
+// for all groups but the last few. Then it has to meet the others to see theirs.
+__device__ __forceinline__ void copy_early(u32 address, const void *p, bool wanted) {
+  asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.cg.shared.global [%0], [%1], 16;}"
+               :: "r"(address), "l"(p), "r"((u32)wanted) : "memory");
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LAST> __device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" :: "n"(LAST) : "memory");
+}
+
 // 32 columns of 8 rows, the right side of two products; or 16, of one. A thread's address is that of a row of 8 columns.
 __device__ __forceinline__ void load_columns(u32 r[4], u32 address, bool two) {
   if (two)

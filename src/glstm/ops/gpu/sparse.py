@@ -19,13 +19,15 @@ SPANS, PAIRS, SLOTS, BLOCK_STEPS, AFRESH = range(5)  # among the counts
 MOST_BLOCKS = 4  # of 8 slots each: as many as a set of 32 bits has
 LARGEST = 32 * LANES  # units that a warp keeps a bit of
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
-WARPS = {1: 16, 2: 12, 3: 12, 4: 8}  # that the registers of a multiprocessor shall suffice for, by blocks of slots
+WARPS = {1: 16, 2: 12, 3: 10, 4: 8}  # that the registers of a multiprocessor shall suffice for, by blocks of slots
+CHUNK = 8  # pairs of the tape that backward copies at once: see sparse_sums.cuh
 SOURCES = {
     "schedule": ("schedule.cu",),
     "forward": ("sparse.cuh", "sparse.cu"),
     "backward": ("sparse.cuh", "sparse_sums.cuh", "sparse_backward.cu", "sparse_finish.cu"),
 }
 THREADS = 256  # of kernels whose threads have nothing to do with each other
+STEPS = 4  # that a warp of finish_k takes
 
 
 @dataclass
@@ -35,6 +37,8 @@ class Schedule:
     steps: Tensor  # (M, T): the number of each step's span
     records: Tensor  # (M, T, RECORD): of spans; there are at most as many as steps
     counts: Tensor  # (M, COUNTS)
+    moments: Tensor  # (M, 2, H): when each unit opened first, and closed last
+    weights: Tensor | None = None  # w_hh as the forward pass read it: the backward pass reads the same
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,11 @@ class Kind:
 
     @property
     def fits(self) -> bool:
-        """Whether the states of closed units, and the weights between slots fit into shared memory."""
+        """Whether the states of closed units, the weights between slots and a piece of the tape fit into shared
+        memory."""
         weights = 16 * self.blocks**2 * (1 + self.exact) * LANES
-        return self.blocks <= MOST_BLOCKS and 3 * 4 * TILE * self.hidden + weights <= STATIC
+        chunks = (4 if self.blocks == 1 else 8) * CHUNK * 4 * self.row
+        return self.blocks <= MOST_BLOCKS and 2 * 4 * TILE * self.hidden + weights + chunks + 4 * LANES <= STATIC
 
 
 @cache
@@ -83,11 +89,11 @@ def schedule_of(k: Tensor) -> Schedule:
     models, steps, hidden = k.shape
     run = _kernels("schedule", H=hidden, D=0, LOGISTIC=False, EXACT=False)
     masks = k.new_empty(models, steps, -(-hidden // LANES), dtype=torch.int32)
-    of_steps = masks.new_empty(models, steps)
+    of_steps, moments = masks.new_empty(models, steps), masks.new_empty(models, 2, hidden)
     records, counts = masks.new_empty(models, steps, RECORD), masks.new_empty(models, COUNTS)
     run.launch("find_open", (-(-steps * LANES // THREADS), models), THREADS, k, masks, of_steps, steps)
-    run.launch("make_schedule", (1, models), LANES, masks, of_steps, records, counts, steps)
-    return Schedule(of_steps, records, counts)
+    run.launch("make_schedule", (1, models), LANES, masks, of_steps, records, counts, moments, steps)
+    return Schedule(of_steps, records, counts, moments)
 
 
 def _tape_parts(kind: Kind, models: int, batch: int, pairs: int) -> list[int]:
@@ -131,10 +137,11 @@ def forward(kind: Kind, room: Room, schedule: Schedule, x, w_ih, w_hh, b, k, h0,
     sizes = _tape_parts(kind, models, batch, room.pairs)
     tape = x.new_empty(sum(sizes)) if taped else None
     rows, final, _ = [None] * 3 if tape is None else tape.split(sizes)
+    schedule.weights = _by_pair(w_hh)
     kind.kernels("forward", TAPED=taped).launch(
         "sparse_forward", (tiles_of(batch), models), LANES,
-        x, _own_numbers(x), w_ih, b, _by_pair(w_hh), k, h0, c0, h_n, c_n, rows, final,
-        schedule.records, schedule.counts, Long(room.pairs), steps, batch,
+        x, w_ih, b, schedule.weights, k, h0, c0, h_n, c_n, rows, final, schedule.records, schedule.counts,
+        _own_numbers(x), Long(room.pairs), steps, batch,
     )  # fmt: skip
     return h_n, c_n, tape
 
@@ -144,24 +151,27 @@ def backward(kind: Kind, room: Room, schedule: Schedule, dh_n, dc_n, x, w_ih, w_
     models, steps, hidden = k.shape
     batch, inputs, tiles = x.shape[-2], kind.inputs, tiles_of(x.shape[-2])
     rows, final, _ = tape.split(_tape_parts(kind, models, batch, room.pairs))
-    parts = x.new_zeros(models, tiles, hidden, hidden + inputs + 1, 4)
+    weights = _by_pair(w_hh) if schedule.weights is None else schedule.weights
+    parts = x.new_empty(models, tiles, hidden, hidden + inputs + 1, 4)
+    whole, firsts = x.new_empty(models, tiles, dtype=torch.int32), x.new_empty(models, dtype=torch.int64)
     of_pairs = x.new_empty(room.pairs * tiles)
     dx = x.new_zeros(models, steps, batch, inputs) if need_x else None
     dh0, dc0 = torch.empty_like(h0), torch.empty_like(h0)
     run = kind.kernels("backward", NEED_X=need_x)
     run.launch(
         "sparse_backward", (tiles, models), LANES,
-        dh_n, dc_n, x, _own_numbers(x), w_ih, _by_pair(w_hh), k, h0, rows, final, schedule.records, schedule.counts,
-        parts, of_pairs, dx, dh0, dc0, Long(room.pairs), steps, batch, int(need_h0),
+        dh_n, dc_n, x, w_ih, weights, k, h0, rows, final, schedule.records, schedule.counts,
+        parts, whole, firsts, of_pairs, dx, dh0, dc0, _own_numbers(x), Long(room.pairs), steps, batch, int(need_h0),
     )  # fmt: skip
     dw_ih, dw_hh, db = torch.empty_like(w_ih), torch.empty_like(w_hh), w_hh.new_empty(w_hh.shape[:2])
     dk = torch.empty_like(k)
     numbers = models * hidden * (hidden + inputs + 1)
     run.launch(
-        "finish_weights", (-(-numbers // THREADS), 1), THREADS, parts, dw_ih, dw_hh, db, models, tiles
+        "finish_weights", (-(-numbers // THREADS), 1), THREADS,
+        parts, whole, schedule.moments, dw_ih, dw_hh, db, models, tiles,
     )  # fmt: skip
     run.launch(
-        "finish_k", (-(-steps * LANES // THREADS), models), THREADS,
-        of_pairs, schedule.records, schedule.steps, schedule.counts, dk, Long(room.pairs), steps, models, tiles,
+        "finish_k", (-(-steps * LANES // (STEPS * THREADS)), models), THREADS,
+        of_pairs, schedule.records, schedule.steps, schedule.counts, firsts, dk, steps, tiles,
     )  # fmt: skip
     return dx.sum(0) if dx is not None and x.dim() == 3 else dx, dw_ih, dw_hh, db, dk, dh0, dc0
