@@ -1,4 +1,4 @@
-// From tables k (M, T, H) to schedules: when each unit is open, and in which slot. A span is a run of steps with the same
+// What is made before a pass. From tables k (M, T, H) to schedules: when each unit is open, and in which slot. A span is a run of steps with the same
 // open units; slots.cuh has the layout of its record. Nothing is added up across threads in an order that could change.
 
 #define WORDS ((H + 31) / 32) // of 32 units each, a bit for each: at most 32 words
@@ -93,4 +93,10 @@ extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__r
     count[SPANS_AT] = spans, count[PAIRS_AT] = pairs, count[SLOTS_AT] = fits ? most : 33;
     count[BLOCK_STEPS_AT] = block_steps, count[AFRESH_AT] = afresh, count[REOPENINGS_AT] = reopenings;
   }
+}
+
+// w_hh (M, 4, H, H) with the four gates' weights between two units side by side, (M, H, H, 4): a thread a pair of units.
+extern "C" __global__ void order_weights(const float *__restrict__ w_hh, float4 *__restrict__ ordered, int models) {
+  const i64 n = (i64)blockIdx.x * blockDim.x + threadIdx.x, each = (i64)H * H, first = n / each * 4 * each + n % each;
+  if (n < models * each) ordered[n] = make_float4(w_hh[first], w_hh[first + each], w_hh[first + 2 * each], w_hh[first + 3 * each]);
 }

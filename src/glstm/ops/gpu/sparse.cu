@@ -1,13 +1,13 @@
-// The weights between slots, as left sides of products: rows are two gates of 8 slots, columns 8 slots that h comes from.
+// The weights between slots, in registers.
 struct Weights {
-  uint4 r[NB][NB], rest[EXACT ? NB : 1][NB];
-  __device__ __forceinline__ void load(const Between &between) {
+  uint4 r[NB][HALVES][2], rest[EXACT ? NB : 1][HALVES][2];
+  __device__ __forceinline__ void load(const Between<false> &between) {
 #pragma unroll
     for (int to = 0; to < NB; to++)
 #pragma unroll
-      for (int from = 0; from < NB; from++) {
-        r[to][from] = between.at(to, from, 0);
-        if (EXACT) rest[to][from] = between.at(to, from, 1);
+      for (int n = 0; n < HALVES * 2; n++) {
+        r[to][n / 2][n % 2] = between.at(to, n / 2, n % 2, 0);
+        if (EXACT) rest[to][n / 2][n % 2] = between.at(to, n / 2, n % 2, 1);
       }
   }
   // sums += weights times h, of the first N blocks
@@ -23,11 +23,11 @@ struct Weights {
         float *sum = sums[to][2 * two], rests[4] = {0};
 #pragma unroll
         for (int from = 0; from < N; from += 2) {
-          const int beside = from + 1 < N ? from + 1 : from;
-          accumulate_two(sum, r[to][from], r[to][beside], right[from], right[from + 1], two, from + 1 < N);
+          const bool both = from + 1 < N;
+          accumulate_half(sum, r[to][from / 2][two], right + from, both);
           if (EXACT) {
-            accumulate_two(rests, rest[EXACT ? to : 0][from], rest[EXACT ? to : 0][beside], right[from], right[from + 1], two, from + 1 < N);
-            accumulate_two(rests, r[to][from], r[to][beside], right_rest[from], right_rest[from + 1], two, from + 1 < N);
+            accumulate_half(rests, rest[EXACT ? to : 0][from / 2][two], right + from, both);
+            accumulate_half(rests, r[to][from / 2][two], right_rest + from, both);
           }
         }
         if (EXACT)
@@ -35,19 +35,18 @@ struct Weights {
           for (int n = 0; n < 4; n++) sum[n] = fmaf(rests[n], 1 / REST, sum[n]);
       }
   }
-  // Of one block of columns, or of two of them at once.
-  __device__ __forceinline__ static void accumulate_two(float *sum, const uint4 &w, const uint4 &beside, u32 right, u32 right_beside,
-                                                        int two, bool both) {
-    const u32 left[4] = {two ? w.z : w.x, two ? w.w : w.y, two ? beside.z : beside.x, two ? beside.w : beside.y};
-    if (both) multiply(sum, left, right, right_beside);
-    else multiply_short(sum, left[0], left[1], right);
+  // From two blocks at once, or from one.
+  __device__ __forceinline__ static void accumulate_half(float *sum, const uint4 &w, const u32 *right, bool both) {
+    const u32 left[4] = {w.x, w.y, w.z, w.w};
+    if (both) multiply(sum, left, right[0], right[1]);
+    else multiply_short(sum, left[0], left[1], right[0]);
   }
 };
 
 // A warp: its units in slots. base: what closed units contribute to the gates' sums, and the bias.
 struct Forward {
   const Place at;
-  const Between between;
+  const Between<false> between;
   const float *const w_ih, *const b;
   const float4 *const w_hh;
   float *const frozen_h, *const frozen_c; // of closed units; h of open ones is 0
@@ -70,11 +69,11 @@ struct Forward {
     __syncwarp();
     weights.load(between);
   }
-  __device__ __forceinline__ int place(const Span &span, int n, int s) const { return span.unit[n] * TILE + at.column * 2 + s; }
+  __device__ __forceinline__ int place(const Span &span, int n, int s) const { return span.unit(at, n) * TILE + at.column * 2 + s; }
 
   // The sums of the unit in a slot over all closed units. Loads go together: they come from far away.
   __device__ __forceinline__ void sum_afresh(const Span &span, int slot) {
-    const int unit = span.unit_of(slot), reach = carried ? H : span.reach;
+    const int unit = span.unit_of(slot), reach = carried ? H : span.reach();
     float sums[4][2] = {{0}}, bias[4];
 #pragma unroll
     for (int g = 0; g < 4; g++) bias[g] = b[g * H + unit];
@@ -104,37 +103,40 @@ struct Forward {
 
   // What changes where a span begins.
   __device__ __forceinline__ void begin(const Span &span) {
-    if (span.closes) {
+    const u32 open = span.open(), opens = span.opens(), closes = span.closes();
+    if (closes) {
       float closing[NB][2];
 #pragma unroll
       for (int n = 0; n < NB; n++)
 #pragma unroll
         for (int s = 0; s < 2; s++) {
-          const bool mine = at.holds(span.closes, n);
+          const bool mine = at.holds(closes, n);
           closing[n][s] = mine ? h[n][s] : 0;
           if (mine) frozen_h[place(span, n, s)] = h[n][s], frozen_c[place(span, n, s)] = c[n][s], h[n][s] = c[n][s] = 0;
         }
-      if (span.open & ~span.opens) weights.multiply_by<NB>(base, closing);
+      if (open & ~opens) weights.multiply_by<NB>(base, closing);
       __syncwarp();
     }
-    if (!span.opens) return;
+    if (!opens) return;
     Edge edge;
-    edge.load(w_hh, span, __ffs(span.opens) - 1);
+    edge.load(w_hh, span, __ffs(opens) - 1);
 #pragma unroll
     for (int n = 0; n < NB; n++)
-      if (at.holds(span.opens, n)) {
+      if (at.holds(opens, n)) {
 #pragma unroll
         for (int g = 0; g < 4; g++)
 #pragma unroll
-          for (int d = 0; d < D; d++) w_x[n][g][d] = w_ih[(g * H + span.unit[n]) * D + d];
+          for (int d = 0; d < D; d++) w_x[n][g][d] = w_ih[(g * H + span.unit(at, n)) * D + d];
 #pragma unroll
-        for (int s = 0; s < 2; s++)
-          h[n][s] = frozen_h[place(span, n, s)], c[n][s] = frozen_c[place(span, n, s)], frozen_h[place(span, n, s)] = 0;
+        for (int s = 0; s < 2; s++) {
+          const int where = place(span, n, s);
+          h[n][s] = frozen_h[where], c[n][s] = frozen_c[where], frozen_h[where] = 0;
+        }
       }
     __syncwarp();
     // What had a value is part of the others' sums: they are summed again, and nothing is ever subtracted.
-    for (u32 slots = carried || span.again ? span.open : span.opens; slots; slots &= slots - 1) sum_afresh(span, __ffs(slots) - 1);
-    for (u32 slots = span.opens; slots;) {
+    for (u32 slots = carried || span.again() ? open : opens; slots; slots &= slots - 1) sum_afresh(span, __ffs(slots) - 1);
+    for (u32 slots = opens; slots;) {
       const int slot = __ffs(slots) - 1;
       if (at.lane < SLOTS) between.write(slot, at.lane, edge.to), between.write(at.lane, slot, edge.from);
       slots &= slots - 1;
@@ -145,7 +147,7 @@ struct Forward {
   }
 
   // A step of the first N blocks. tape: this thread's rows of the step, or null.
-  template <int N> __device__ __forceinline__ void step(const Span &span, const float x[2][D], const float open[NB], uint4 *tape, const int rank[NB]) {
+  template <int N> __device__ __forceinline__ void step(u32 open, const float x[2][D], const float k[NB], uint4 *tape, const int rank[NB]) {
     float sums[NB][4][2];
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -160,15 +162,15 @@ struct Forward {
     weights.multiply_by<N>(sums, h);
 #pragma unroll
     for (int n = 0; n < N; n++) {
-      const float c_before[2] = {c[n][0], c[n][1]}, h_before[2] = {h[n][0], h[n][1]}, k = at.holds(span.open, n) ? open[n] : 0;
+      const float c_before[2] = {c[n][0], c[n][1]}, h_before[2] = {h[n][0], h[n][1]}, k_now = at.holds(open, n) ? k[n] : 0;
       float v[2][4];
 #pragma unroll
       for (int s = 0; s < 2; s++) {
 #pragma unroll
         for (int g = 0; g < 4; g++) v[s][g] = sums[n][g][s];
-        step_cell(v[s], k, c[n][s], h[n][s]);
+        step_cell(v[s], k_now, c[n][s], h[n][s]);
       }
-      if (TAPED && at.holds(span.open, n)) {
+      if (TAPED && at.holds(open, n)) {
         uint4 *out = tape + rank[n] * ROW;
         if (EXACT) {
           *(float4 *)out = make_float4(v[0][0], v[0][1], v[0][2], v[0][3]);
@@ -176,7 +178,7 @@ struct Forward {
           *(float4 *)(out + 4 * (PIECES - 1)) = make_float4(c_before[0], c_before[1], h_before[0], h_before[1]);
         } else {
           *out = make_uint4(pack_half(v[0][0], v[1][0]), pack_half(v[0][1], v[1][1]), pack_half(v[0][2], v[1][2]), pack_half(v[0][3], v[1][3]));
-          out[4] = make_uint4(__float_as_uint(c_before[0]), __float_as_uint(c_before[1]), pack_half(h_before[0], h_before[1]), __float_as_uint(k));
+          out[4] = make_uint4(__float_as_uint(c_before[0]), __float_as_uint(c_before[1]), pack_half(h_before[0], h_before[1]), __float_as_uint(k_now));
         }
       }
     }
@@ -201,8 +203,12 @@ struct Ahead {
 #pragma unroll
     for (int n = 0; n < NB; n++) next_k[n] = load_early(k_at + max(unit[n], 0));
   }
-  __device__ __forceinline__ void go_to(int t, const int unit[NB]) {
+  __device__ __forceinline__ void go_to(const Span &span) {
+    const int t = span.start();
     if (next == t) return;
+    int unit[NB];
+#pragma unroll
+    for (int n = 0; n < NB; n++) unit[n] = span.unit(at, n);
     x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D, k_at = k + (i64)t * H, next = t;
     fetch(unit);
   }
@@ -220,17 +226,18 @@ struct Ahead {
 };
 
 template <int N> __device__ __forceinline__ void go_through(Forward &warp, Ahead &ahead, const Span &span, const Span &next, uint4 *tape) {
-  const int row = __popc(span.open) * ROW;
-  int rank[NB];
+  const u32 open = span.open();
+  const int row = __popc(open) * ROW, end = span.end();
+  int rank[NB], unit[NB];
 #pragma unroll
-  for (int n = 0; n < N; n++) rank[n] = span.rank(warp.at, n);
-  for (int t = span.start; t < span.end; t++, tape += TAPED ? row : 0) {
-    float x[2][D], open[NB];
-    int upcoming[NB];
+  for (int n = 0; n < NB; n++) rank[n] = rank_in(open, warp.at, n), unit[n] = span.unit(warp.at, n);
+  for (int t = span.start(); t < end; t++, tape += TAPED ? row : 0) {
+    float x[2][D], k[NB];
+    if (t + 1 == end)
 #pragma unroll
-    for (int n = 0; n < NB; n++) upcoming[n] = t + 1 < span.end ? span.unit[n] : next.unit[n];
-    ahead.take(x, open, upcoming);
-    warp.step<N>(span, x, open, tape, rank);
+      for (int n = 0; n < NB; n++) unit[n] = next.unit(warp.at, n);
+    ahead.take(x, k, unit);
+    warp.step<N>(open, x, k, tape, rank);
   }
 }
 
@@ -245,8 +252,13 @@ sparse_forward(const float *__restrict__ x, const float *__restrict__ w_ih, cons
   __shared__ __align__(16) float frozen_h[H * TILE];
   __shared__ __align__(16) float frozen_c[H * TILE];
   __shared__ __align__(16) uint4 weights_memory[KEPT];
+  __shared__ __align__(16) int records_memory[RECORDS * RECORD];
   const Place at = my_place();
+  const int spans = counts[at.model * COUNTS + SPANS_AT];
   const i64 model = at.model, row = first_row(counts, at, gridDim.y, gridDim.x, room), state = model * B * H;
+  const Records spans_ahead(records + model * T * RECORD, records_memory, spans, at);
+  for (int n = 0; n < RECORDS - 1; n++) spans_ahead.ask(n);
+  end_copies();
   bool carried = false;
   for (int u = at.row; u < H; u += 8)
 #pragma unroll
@@ -266,32 +278,34 @@ sparse_forward(const float *__restrict__ x, const float *__restrict__ w_ih, cons
     return;
   }
   if (TAPED) tape += row * ROW + at.column;
-  records += model * T * RECORD;
-  Forward warp = {at, Between(weights_memory), w_ih + model * 4 * H * D, b + model * 4 * H, w_hh + model * H * H, frozen_h, frozen_c, carried};
+  Forward warp = {at, Between<false>(weights_memory), w_ih + model * 4 * H * D, b + model * 4 * H, w_hh + model * H * H, frozen_h, frozen_c, carried};
   warp.clear();
   Ahead ahead(at, x + model * x_model, k + model * T * H, T, B);
 
-  const int spans = counts[model * COUNTS + SPANS_AT];
-  Span span, next;
-  next.load(records, at);
+  wait_for_copies<0>();
+  __syncwarp();
   for (int number = 0; number < spans; number++) {
-    span = next;
-    if (number + 1 < spans) next.load(records + (number + 1) * RECORD, at);
-    if (span.open) ahead.go_to(span.start, span.unit);
+    const Span span = spans_ahead.at(number), next = spans_ahead.at(number + 1 < spans ? number + 1 : number);
+    const u32 open = span.open();
+    if (open) ahead.go_to(span);
     warp.begin(span);
-    uint4 *const out = TAPED ? tape + (i64)span.first * ROW : tape;
+    spans_ahead.ask(number + RECORDS - 1);
+    let_copies_come();
+    uint4 *const out = TAPED ? tape + (i64)span.first() * ROW : tape;
     // A loop for each number of blocks: branches inside it would keep products from overlapping.
-    const int blocks = blocks_of(span.open);
+    const int blocks = blocks_of(open);
     if (blocks == 1) go_through<1>(warp, ahead, span, next, out);
     if (NB >= 2 && blocks == 2) go_through<(NB >= 2 ? 2 : 1)>(warp, ahead, span, next, out);
     if (NB >= 3 && blocks == 3) go_through<(NB >= 3 ? 3 : 1)>(warp, ahead, span, next, out);
     if (NB >= 4 && blocks == 4) go_through<(NB >= 4 ? 4 : 1)>(warp, ahead, span, next, out);
+    __syncwarp(); // everybody has read this record
   }
+  const Span last = spans_ahead.at(spans - 1);
 #pragma unroll
   for (int n = 0; n < NB; n++)
-    if (at.holds(span.open, n))
+    if (at.holds(last.open(), n))
 #pragma unroll
-      for (int s = 0; s < 2; s++) frozen_h[warp.place(span, n, s)] = warp.h[n][s], frozen_c[warp.place(span, n, s)] = warp.c[n][s];
+      for (int s = 0; s < 2; s++) frozen_h[warp.place(last, n, s)] = warp.h[n][s], frozen_c[warp.place(last, n, s)] = warp.c[n][s];
   __syncwarp();
   for (int u = at.row; u < H; u += 8)
 #pragma unroll

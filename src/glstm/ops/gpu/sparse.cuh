@@ -4,7 +4,8 @@
 #define COLUMNS (H + D + 1)          // of the weights' gradient: from units, from inputs, bias
 #define PIECES (2 + EXACT)           // of 16 bytes that the tape has of a slot and two samples
 #define ROW (4 * PIECES)             // of 8 samples
-#define KEPT (NB * NB * (1 + EXACT) * 32) // threads' parts of the weights between slots
+#define HALVES ((NB + 1) / 2)        // pairs of blocks
+#define KEPT (HALVES * NB * 2 * (1 + EXACT) * 32) // threads' parts of the weights between slots
 
 struct Place {
   int lane, row, column, model, tile;
@@ -16,24 +17,45 @@ __device__ __forceinline__ Place my_place() {
   return {lane, lane >> 2, lane & 3, (int)blockIdx.y, (int)blockIdx.x};
 }
 
-// A span's record. A thread has the units of its rows, and that of the slot with its lane's number.
+// A span's record, in shared memory.
 struct Span {
-  int start, end, first, reach, mine, unit[NB];
-  u32 open, opens, closes, again;
-  __device__ __forceinline__ void load(const int *from, const Place &at) {
-    const uint4 head = *(const uint4 *)from, sets = *(const uint4 *)(from + OPEN_AT);
-    start = head.x, end = head.y, first = head.z, reach = head.w;
-    open = sets.x, opens = sets.y, closes = sets.z, again = sets.w;
-    mine = from[UNITS_AT + at.lane];
-#pragma unroll
-    for (int n = 0; n < NB; n++) unit[n] = from[UNITS_AT + n * 8 + at.row];
-  }
-  __device__ __forceinline__ int unit_of(int slot) const { return __shfl_sync(EVERYBODY, (u32)mine, slot); }
-  // Among the open slots: this thread's of a block; 0 if it is closed, because that one has a tape.
-  __device__ __forceinline__ int rank(const Place &at, int block) const {
-    return at.holds(open, block) ? __popc(open & ((1u << (block * 8 + at.row)) - 1)) : 0;
-  }
+  const int *record;
+  __device__ __forceinline__ int start() const { return record[START_AT]; }
+  __device__ __forceinline__ int end() const { return record[END_AT]; }
+  __device__ __forceinline__ int first() const { return record[FIRST_AT]; }
+  __device__ __forceinline__ int reach() const { return record[REACH_AT]; }
+  __device__ __forceinline__ u32 open() const { return record[OPEN_AT]; }
+  __device__ __forceinline__ u32 opens() const { return record[OPENS_AT]; }
+  __device__ __forceinline__ u32 closes() const { return record[CLOSES_AT]; }
+  __device__ __forceinline__ u32 again() const { return record[AGAIN_AT]; }
+  __device__ __forceinline__ int unit_of(int slot) const { return record[UNITS_AT + slot]; }
+  __device__ __forceinline__ int unit(const Place &at, int block) const { return unit_of(block * 8 + at.row); }
 };
+// Among the open slots: this thread's of a block; 0 if it is closed, because that one has a tape.
+__device__ __forceinline__ int rank_in(u32 open, const Place &at, int block) {
+  return at.holds(open, block) ? __popc(open & ((1u << (block * 8 + at.row)) - 1)) : 0;
+}
+
+#define RECORDS 4 // that are in shared memory at a time
+// Records come there before they are needed: asked for three spans ahead, and there one span ahead, if every span ends a
+// group of copies and waits for all but the last two.
+struct Records {
+  const int *const from, *const ring;
+  const u32 address;
+  const int lane, spans;
+  __device__ __forceinline__ Records(const int *from, int *ring, int spans, const Place &at)
+      : from(from), ring(ring), address(shared_address(ring)), lane(at.lane), spans(spans) {}
+  __device__ __forceinline__ void ask(int number) const {
+    const bool there = number >= 0 && number < spans && lane < RECORD / 4;
+    copy_early(address + ((number & (RECORDS - 1)) * RECORD + lane * 4) * 4, from + (there ? number * RECORD + lane * 4 : 0), there);
+  }
+  __device__ __forceinline__ Span at(int number) const { return {ring + (number & (RECORDS - 1)) * RECORD}; }
+};
+__device__ __forceinline__ void let_copies_come() {
+  end_copies();
+  wait_for_copies<2>();
+  __syncwarp();
+}
 __device__ __forceinline__ int blocks_of(u32 slots) { return (32 - __clz(slots) + 7) / 8; }
 __device__ __forceinline__ u32 blocks_with(u32 slots) {
   u32 found = 0;
@@ -63,34 +85,38 @@ __device__ __forceinline__ i64 first_row(const int *counts, const Place &at, int
   return slots > SLOTS || all > room ? -1 : before * tiles + (i64)at.tile * counts[at.model * COUNTS + PAIRS_AT];
 }
 
-// The weights between slots in 16 bits, in shared memory, in the order in which products take them: a thread has, for 8
-// rows and 8 columns, those of its row and its two columns, gate by gate. What is written is seen after __syncwarp().
-struct Between {
+// The weights between slots in 16 bits, in shared memory: left sides of products, each a thread's four registers of it. Two
+// gates of 8 slots that they go `to`, and 16 slots that h comes `from`. These are the columns; if TRANSPOSED, the rows.
+// What is written is seen after __syncwarp().
+template <bool TRANSPOSED> struct Between {
   const uint4 *own;
   u32 address;
   __device__ __forceinline__ explicit Between(uint4 *memory) : own(memory + threadIdx.x), address(shared_address(memory)) {
     for (int n = 0; n < KEPT; n += 32) memory[n + threadIdx.x] = make_uint4(0, 0, 0, 0);
   }
-  __device__ __forceinline__ uint4 at(int row, int column, int rest) const { return own[((rest * NB + row) * NB + column) * 32]; }
-  __device__ __forceinline__ void write(int row, int column, float4 w) const {
-    const u32 to = address + 2 * (((row / 8 * NB + column / 8) * 32 + row % 8 * 4 + column % 8 / 2) * 8 + column % 2);
+  __device__ __forceinline__ static int number(int to, int half, int two) { return ((half * NB + to) * 2 + two) * 32; }
+  __device__ __forceinline__ uint4 at(int to, int half, int two, int rest) const { return own[number(to, half, two) + rest * KEPT / 2]; }
+  // Of the slots `to` and `from`.
+  __device__ __forceinline__ void write(int to, int from, float4 w) const {
+    const int row = TRANSPOSED ? from : to, column = TRANSPOSED ? to : from, thread = row % 8 * 4 + column % 8 / 2;
+    const u32 where = address + 16 * (number(to / 8, from / 16, 0) + thread) + (TRANSPOSED ? 4 : 8) * (from / 8 % 2) + 2 * (column % 2);
     const u32 low = pack_half(w.x, w.y), high = pack_half(w.z, w.w);
-    write(to, low, high);
-    if (EXACT) write(to + KEPT * 8, pack_rest(w.x, w.y, low), pack_rest(w.z, w.w, high));
+    write(where, low, high);
+    if (EXACT) write(where + KEPT * 8, pack_rest(w.x, w.y, low), pack_rest(w.z, w.w, high));
   }
-  __device__ __forceinline__ void write(u32 to, u32 low, u32 high) const {
-    store_shared(to, (u16)low), store_shared(to + 4, (u16)(low >> 16));
-    store_shared(to + 8, (u16)high), store_shared(to + 12, (u16)(high >> 16));
+  __device__ __forceinline__ void write(u32 where, u32 low, u32 high) const {
+    constexpr int next_gate = TRANSPOSED ? 8 : 4, next_two = 16 * 32;
+    store_shared(where, (u16)low), store_shared(where + next_gate, (u16)(low >> 16));
+    store_shared(where + next_two, (u16)high), store_shared(where + next_two + next_gate, (u16)(high >> 16));
   }
 };
 // The weights from and to a unit that comes into a slot: a lane has those of the slot with its number.
 struct Edge {
   float4 to, from;
   __device__ __forceinline__ void load(const float4 *w_hh, const Span &span, int slot) {
-    const int unit = span.unit_of(slot);
-    const bool there = span.mine >= 0;
+    const int unit = span.unit_of(slot), mine = span.unit_of(threadIdx.x);
     to = from = make_float4(0, 0, 0, 0);
-    if (there) to = w_hh[unit * H + span.mine], from = w_hh[span.mine * H + unit];
+    if (mine >= 0) to = w_hh[unit * H + mine], from = w_hh[mine * H + unit];
   }
 };
 

@@ -2,7 +2,7 @@
 // opens once has each number of it once, and it is written where that is known; otherwise (`adding`) it is added to.
 struct Backward {
   const Place at;
-  const Between between;
+  const Between<true> between;
   const float4 *const w_hh;
   float4 *const parts;
   float *const frozen_h, *const frozen_dh; // of closed units; h of open ones is 0
@@ -15,8 +15,8 @@ struct Backward {
   u32 h[NB][1 + EXACT]; // before the step that was computed last, as the tape has it
 
   __device__ __forceinline__ float h_of(int n, int s) const { return EXACT ? __uint_as_float(h[n][s * EXACT]) : s ? half_high(h[n][0]) : half_low(h[n][0]); }
-  __device__ __forceinline__ int place(const Span &span, int n, int s) const { return span.unit[n] * TILE + at.column * 2 + s; }
-  __device__ __forceinline__ float *cell(const Span &span, int n, int s) const { return dc0 + (i64)at.sample(s) * H + span.unit[n]; }
+  __device__ __forceinline__ int place(const Span &span, int n, int s) const { return span.unit(at, n) * TILE + at.column * 2 + s; }
+  __device__ __forceinline__ float *cell(const Span &span, int n, int s) const { return dc0 + (i64)at.sample(s) * H + span.unit(at, n); }
   __device__ __forceinline__ void put(float *to, float v) const { *to = adding ? *to + v : v; }
 
   // Units come into these slots. entering: their h; 0 elsewhere.
@@ -36,7 +36,7 @@ struct Backward {
       }
     while (slots) {
       const int slot = __ffs(slots) - 1, unit = span.unit_of(slot);
-      if (at.lane < SLOTS) between.write(slot, at.lane, edge.from), between.write(at.lane, slot, edge.to);
+      if (at.lane < SLOTS) between.write(slot, at.lane, edge.to), between.write(at.lane, slot, edge.from);
       if (at.lane == unit % 32) waiting &= ~(1u << unit / 32);
       slots &= slots - 1;
       if (slots) edge.load(w_hh, span, __ffs(slots) - 1);
@@ -47,7 +47,7 @@ struct Backward {
   // The sums of the unit in a slot over closed units: gradients of their h, and of the weights from them. A lane takes a
   // closed unit, with all its samples.
   __device__ __forceinline__ void distribute(const Span &span, int slot) {
-    const int unit = span.unit_of(slot), reach = carried ? H : span.reach;
+    const int unit = span.unit_of(slot), reach = carried ? H : span.reach();
 #pragma unroll
     for (int n = 0; n < NB; n++)
       if (n * 8 + at.row == slot)
@@ -93,8 +93,8 @@ struct Backward {
   }
 
   // The gradient of weights between slots, where one of both units leaves.
-  __device__ __forceinline__ void write_between(const Span &span, u32 leaving) {
-    const u32 touched = blocks_with(leaving);
+  __device__ __forceinline__ void write_between(const Span &span) {
+    const u32 open = span.open(), leaving = span.opens(), touched = blocks_with(leaving);
 #pragma unroll
     for (int to = 0; to < NB; to++) {
       float4 *where[NB][2], found[NB][2];
@@ -104,9 +104,9 @@ struct Backward {
 #pragma unroll
         for (int n = 0; n < 2; n++) {
           const int slot = from * 8 + at.column * 2 + n;
-          const bool open = at.holds(span.open, to) && (span.open >> slot & 1);
-          wanted[from][n] = open && (at.holds(leaving, to) || (leaving >> slot & 1));
-          where[from][n] = parts + span.unit[to] * COLUMNS + span.unit_of(slot);
+          const bool both = at.holds(open, to) && (open >> slot & 1);
+          wanted[from][n] = both && (at.holds(leaving, to) || (leaving >> slot & 1));
+          where[from][n] = parts + span.unit(at, to) * COLUMNS + span.unit_of(slot);
           found[from][n] = make_float4(0, 0, 0, 0);
           if (adding && wanted[from][n]) found[from][n] = *where[from][n];
         }
@@ -125,28 +125,28 @@ struct Backward {
 
   // Units leave their slots: it is the beginning of the span at which they open.
   __device__ __forceinline__ void leave(const Span &span) {
-    const u32 distributed = carried || span.again ? span.open : span.opens;
+    const u32 opens = span.opens(), distributed = carried || span.again() ? span.open() : opens;
 #pragma unroll
     for (int n = 0; n < NB; n++) {
       float v[4];
 #pragma unroll
       for (int g = 0; g < 4; g++) v[g] = (sums.base[n][g][0] + sums.base[n][g][1]) * sums.back;
       const float bias = sum_by_column(v, at);
-      float *end = (float *)(parts + span.unit[n] * COLUMNS + H) + at.column;
+      float *end = (float *)(parts + span.unit(at, n) * COLUMNS + H) + at.column;
       if (at.holds(distributed, n)) put(end + 4 * D, bias);
 #pragma unroll
       for (int d = 0; d < D; d++) {
 #pragma unroll
         for (int g = 0; g < 4; g++) v[g] = sums.inputs[n][g][d] * sums.back;
         const float of_input = sum_by_column(v, at);
-        if (at.holds(span.opens, n)) put(end + 4 * d, of_input);
+        if (at.holds(opens, n)) put(end + 4 * d, of_input);
       }
     }
     for (u32 slots = distributed; slots; slots &= slots - 1) distribute(span, __ffs(slots) - 1);
-    write_between(span, span.opens);
+    write_between(span);
 #pragma unroll
     for (int n = 0; n < NB; n++)
-      if (at.holds(span.opens, n))
+      if (at.holds(opens, n))
 #pragma unroll
         for (int s = 0; s < 2; s++) {
           frozen_h[place(span, n, s)] = h_of(n, s), frozen_dh[place(span, n, s)] = sums.dh[n][s];
@@ -177,9 +177,10 @@ struct Behind {
   }
   __device__ __forceinline__ void fetch_k(const Span &span) {
 #pragma unroll
-    for (int n = 0; n < NB; n++) next_k[EXACT ? n : 0] = load_early(k + (i64)next * H + max(span.unit[n], 0));
+    for (int n = 0; n < NB; n++) next_k[EXACT ? n : 0] = load_early(k + (i64)next * H + max(span.unit(at, n), 0));
   }
-  __device__ __forceinline__ void go_to(int t, const Span &span) {
+  __device__ __forceinline__ void go_to(const Span &span) {
+    const int t = span.end() - 1;
     if (next == t) {
       if (EXACT) fetch_k(span); // of other units
       return;
@@ -205,11 +206,12 @@ template <int N>
 __device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behind, const Span &span, const float *w_ih, float *dk, float *dx) {
   const Place at = warp.at;
   Sums &sums = warp.sums;
-  const int opened = __popc(span.open);
-  int rank[N], low = span.first + (span.end - 1 - span.start) * opened;
+  const u32 held = span.open();
+  const int opened = __popc(held), start = span.start();
+  int rank[N], low = span.first() + (span.end() - 1 - start) * opened;
 #pragma unroll
-  for (int n = 0; n < N; n++) rank[n] = span.rank(at, n);
-  for (int t = span.end - 1; t >= span.start; t--, low -= opened) {
+  for (int n = 0; n < N; n++) rank[n] = rank_in(held, at, n);
+  for (int t = span.end() - 1; t >= start; t--, low -= opened) {
     float x[2][D], open[NB], c[N][2], all_h[N][2], slopes[N][4][2], for_x[D][2] = {{0}};
     u32 packed[N][4], packed_rest[N][4], right[N];
     tape.need(low, low + opened - 1);
@@ -220,7 +222,7 @@ __device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behi
       c[n][0] = __uint_as_float(states.x), c[n][1] = __uint_as_float(states.y);
       warp.h[n][0] = states.z;
       if (EXACT) warp.h[n][EXACT] = states.w;
-      open[n] = !at.holds(span.open, n) ? 0 : EXACT ? open[n] : __uint_as_float(states.w);
+      open[n] = !at.holds(held, n) ? 0 : EXACT ? open[n] : __uint_as_float(states.w);
     }
     sums.fit_scale<N>(c);
 #pragma unroll
@@ -242,30 +244,30 @@ __device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behi
         known.k = open[n];
         known.step(sums.dh[n][s], sums.dc[n][s], sums.scale, da, of_k);
         dk_now += of_k;
-        all_h[n][s] = at.holds(span.open, n) ? warp.h_of(n, s) : 0;
+        all_h[n][s] = at.holds(held, n) ? warp.h_of(n, s) : 0;
 #pragma unroll
         for (int g = 0; g < 4; g++) {
           slopes[n][g][s] = da[g], sums.base[n][g][s] += da[g];
 #pragma unroll
           for (int d = 0; d < D; d++) sums.inputs[n][g][d] = fmaf(da[g], x[s][d], sums.inputs[n][g][d]);
         }
-        if (NEED_X && at.holds(span.open, n))
+        if (NEED_X && at.holds(held, n))
 #pragma unroll
           for (int d = 0; d < D; d++)
 #pragma unroll
-            for (int g = 0; g < 4; g++) for_x[d][s] = fmaf(w_ih[(g * H + span.unit[n]) * D + d], da[g], for_x[d][s]);
+            for (int g = 0; g < 4; g++) for_x[d][s] = fmaf(w_ih[(g * H + span.unit(at, n)) * D + d], da[g], for_x[d][s]);
       }
 #pragma unroll
       for (int g = 0; g < 4; g++) {
         packed[n][g] = pack_half(slopes[n][g][0], slopes[n][g][1]);
         if (EXACT) packed_rest[n][g] = pack_rest(slopes[n][g][0], slopes[n][g][1], packed[n][g]);
       }
-      right[n] = at.holds(span.open, n) ? warp.h[n][0] : 0;
+      right[n] = at.holds(held, n) ? warp.h[n][0] : 0;
       dk_now += __shfl_xor_sync(EVERYBODY, dk_now, 1);
       dk_now += __shfl_xor_sync(EVERYBODY, dk_now, 2);
-      if (at.column == 0 && at.holds(span.open, n)) dk[low + rank[n]] = dk_now;
+      if (at.column == 0 && at.holds(held, n)) dk[low + rank[n]] = dk_now;
     }
-    sums.propagate<N>(warp.between, packed, packed_rest, span.open, sums.back, at);
+    sums.propagate<N>(warp.between, packed, packed_rest, held, sums.back, at);
     if (EXACT) sums.add_exactly<N>(slopes, all_h);
     else sums.add<N>(packed, right);
     if (NEED_X)
@@ -293,6 +295,7 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
   __shared__ __align__(16) uint4 weights_memory[KEPT];
   __shared__ __align__(16) uint4 ring[CHUNKS * CHUNK * ROW];
   __shared__ __align__(16) float slopes_memory[32];
+  __shared__ __align__(16) int records_memory[RECORDS * RECORD];
   const Place at = my_place();
   const i64 model = at.model, row = first_row(counts, at, gridDim.y, gridDim.x, room), state = model * B * H;
   const i64 warp_number = model * gridDim.x + at.tile;
@@ -304,8 +307,11 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
     if (at.lane == 0) whole[warp_number] = 1;
     return;
   }
+  const int spans = counts[model * COUNTS + SPANS_AT];
+  const Records spans_behind(records + model * T * RECORD, records_memory, spans, at);
+  for (int n = 1; n < RECORDS; n++) spans_behind.ask(spans - n);
   Tape stream(tape + row * ROW, ring, counts[model * COUNTS + PAIRS_AT], at);
-  final_h += warp_number * H * TILE, dk += row, records += model * T * RECORD, w_ih += model * 4 * H * D;
+  final_h += warp_number * H * TILE, dk += row, w_ih += model * 4 * H * D;
   bool carried = need_h0;
   for (int u = at.row; u < H; u += 8)
 #pragma unroll
@@ -322,34 +328,36 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
   if (adding)
     for (int n = at.lane; n < H * COLUMNS; n += 32) parts[n] = make_float4(0, 0, 0, 0);
   if (at.lane == 0) whole[warp_number] = adding;
-  Backward warp = {at, Between(weights_memory), w_hh + model * H * H, parts, frozen_h, frozen_dh, slopes_memory, dc0, B, carried, adding, EVERYBODY};
+  Backward warp = {at, Between<true>(weights_memory), w_hh + model * H * H, parts, frozen_h, frozen_dh, slopes_memory, dc0, B, carried, adding, EVERYBODY};
   warp.sums.clear();
 #pragma unroll
   for (int n = 0; n < NB * (1 + EXACT); n++) (&warp.h[0][0])[n] = 0;
   __syncwarp();
   Behind behind(at, x + model * x_model, k + model * T * H, B);
 
-  const int spans = counts[model * COUNTS + SPANS_AT];
   float entering[NB][2];
-  Span span, next;
-  next.load(records + (spans - 1) * RECORD, at);
-  if (next.open) warp.enter(next, next.open, entering);
+  wait_for_copies<0>();
+  __syncwarp();
+  if (const u32 open = spans_behind.at(spans - 1).open()) warp.enter(spans_behind.at(spans - 1), open, entering);
   for (int number = spans - 1; number >= 0; number--) {
-    span = next;
-    if (number > 0) next.load(records + (number - 1) * RECORD, at);
-    if (span.open) behind.go_to(span.end - 1, span);
+    const Span span = spans_behind.at(number), before = spans_behind.at(number - 1);
+    const u32 open = span.open(), opens = span.opens(), closes = span.closes();
+    spans_behind.ask(number - RECORDS + 1);
+    if (open) behind.go_to(span);
+    else let_copies_come();
     float *const dx_model = NEED_X ? dx + model * T * B * D : dx;
-    const int blocks = blocks_of(span.open); // a loop for each number of them, as in the forward pass
+    const int blocks = blocks_of(open); // a loop for each number of them, as in the forward pass
     if (blocks == 1) go_back<1>(warp, stream, behind, span, w_ih, dk, dx_model);
     if (NB >= 2 && blocks == 2) go_back<(NB >= 2 ? 2 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
     if (NB >= 3 && blocks == 3) go_back<(NB >= 3 ? 3 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
     if (NB >= 4 && blocks == 4) go_back<(NB >= 4 ? 4 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
-    if (span.opens) warp.leave(span);
-    if (span.closes) {
-      warp.enter(next, span.closes, entering);
+    if (opens) warp.leave(span);
+    if (closes) {
+      warp.enter(before, closes, entering);
       // Their contributions were added to the sums of those that stay.
-      if (span.open & ~span.opens) warp.sums.propagate_base(warp.between, entering, span.closes, at);
+      if (open & ~opens) warp.sums.propagate_base(warp.between, entering, closes, at);
     }
+    __syncwarp(); // everybody has read this record
   }
   for (int u = at.row; u < H; u += 8)
 #pragma unroll

@@ -157,7 +157,7 @@ struct Sums {
   }
   // dh of the slots in `rows` += weights^T times slopes, given in 16 bits; times `factor`.
   template <int N>
-  __device__ __forceinline__ void propagate(const Between &weights, const u32 slopes[][4], const u32 slopes_rest[][4], u32 rows,
+  __device__ __forceinline__ void propagate(const Between<true> &weights, const u32 slopes[][4], const u32 slopes_rest[][4], u32 rows,
                                             float factor, const Place &at) {
     float found[(N + 1) / 2][2][4], rests[(N + 1) / 2][4];
 #pragma unroll
@@ -172,17 +172,14 @@ struct Sums {
       }
 #pragma unroll
       for (int from = 0; from < N; from += 2) { // two blocks of rows and two gates at a time
-        const uint4 nothing = make_uint4(0, 0, 0, 0);
-        const bool both = from + 1 < N;
-        const uint4 one = weights.at(from, to, 0), other = both ? weights.at(from + 1, to, 0) : nothing;
-        const uint4 one_rest = EXACT ? weights.at(from, to, EXACT) : nothing, other_rest = EXACT && both ? weights.at(from + 1, to, EXACT) : nothing;
 #pragma unroll
         for (int two = 0; two < 2; two++) {
-          const u32 left[4] = {two ? one.z : one.x, two ? other.z : other.x, two ? one.w : one.y, two ? other.w : other.y};
+          const uint4 w = weights.at(to, from / 2, two, 0);
+          const u32 left[4] = {w.x, w.y, w.z, w.w};
           multiply(found[from / 2][two], left, right[2 * two], right[2 * two + 1]);
           if (EXACT) {
-            const u32 left_rest[4] = {two ? one_rest.z : one_rest.x, two ? other_rest.z : other_rest.x, two ? one_rest.w : one_rest.y,
-                                      two ? other_rest.w : other_rest.y};
+            const uint4 w_rest = weights.at(to, from / 2, two, EXACT);
+            const u32 left_rest[4] = {w_rest.x, w_rest.y, w_rest.z, w_rest.w};
             multiply(rests[from / 2], left_rest, right[2 * two], right[2 * two + 1]);
             multiply(rests[from / 2], left, right_rest[2 * two], right_rest[2 * two + 1]);
           }
@@ -200,7 +197,7 @@ struct Sums {
       }
   }
   // The slopes of sums over closed units reach units that were closed before: h is theirs, of the slots in `rows`.
-  __device__ __forceinline__ void propagate_base(const Between &weights, const float h[NB][2], u32 rows, const Place &at) {
+  __device__ __forceinline__ void propagate_base(const Between<true> &weights, const float h[NB][2], u32 rows, const Place &at) {
     u32 most = 0;
 #pragma unroll
     for (int n = 0; n < NB * 8; n++) {
