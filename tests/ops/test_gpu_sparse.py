@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from glstm.ops import gated_lstm, gpu
-from glstm.ops.gpu import choice, scan, sparse
+from glstm.ops import gated_lstm
+from glstm.ops.gpu import choice, sparse
 from glstm.ops.gpu.runtime import compile_kernels, compiler
 from helpers import relative_error
 from ops.test_gpu import EMULATED, both_precisions, errors, on_device, results
@@ -113,23 +113,6 @@ def test_against_float64(precision, case, candidate, sparse_path):
     check_errors(EMULATED[precision], case, "cuda", candidate)
 
 
-def test_emulated_both_paths_are_there(emulated):
-    """Forced, or chosen by time: a call's schedule says which it was."""
-    emulated(1)
-    tensors = operands(12, 3, 1, 9)
-    inputs = gpu.Inputs(**tensors, k_h=None)
-    for path, taken in (("sparse", True), ("dense", False)):
-        with choice.forcing(path):
-            made = gpu.forward(inputs, "tanh", False, False, True)
-        assert isinstance(made.schedule, sparse.Schedule) == taken
-        assert made.tape.numel() % 2 == taken
-    assert gpu.forward(inputs, "tanh", False, False, True).schedule is None  # so few samples: nobody waits
-    with choice.forcing("sparse"):
-        assert gpu.forward(inputs, "tanh", True, False, True).schedule is None
-        per_sample = inputs._replace(k=inputs.k.unsqueeze(1).expand(-1, 3, -1))
-        assert gpu.forward(per_sample, "tanh", False, False, True).schedule is None
-
-
 def spans_of(k):
     """Open units of every span, and where it begins: by hand."""
     found = []
@@ -172,35 +155,6 @@ def test_emulated_schedules(emulated, table, hidden):
 
 def bits(mask: int) -> list[int]:
     return [bit for bit in range(32) if mask >> bit & 1]
-
-
-def test_emulated_more_open_units_than_slots_take_the_dense_path(emulated, sparse_path):
-    emulated(1)
-    tensors = operands(6, 3, 1, 40)
-    tensors["k"][3] = 0.5
-    counts = sparse.schedule_of(tensors["k"].unsqueeze(0)).counts.tolist()
-    assert choice.room_for(counts) is None
-    h_n, gradients = final_h(tensors, "cuda")
-    right_h, right = final_h({name: part.double() for name, part in tensors.items()}, "reference")
-    assert relative_error(h_n, right_h) < EMULATED["highest"]["outputs"]
-    assert relative_error(gradients["w_hh"], right["w_hh"]) < EMULATED["highest"]["gradients"]
-
-
-def test_emulated_too_little_room_gives_no_numbers(emulated):
-    emulated(1)
-    tensors = operands(12, 3, 1, 9)
-    room = choice.room_for(sparse.schedule_of(tensors["k"].unsqueeze(0)).counts.tolist())
-    with choice.planned(room) as plan:
-        assert gated_lstm(*tensors.values(), backend="cuda", sequence=False).h_n.isfinite().all()
-    assert plan.used
-    tensors["w_hh"].requires_grad_()
-    with choice.planned(sparse.Room(room.blocks, room.pairs - 1)):
-        h_n = gated_lstm(*tensors.values(), backend="cuda", sequence=False).h_n
-        assert h_n.isnan().all()
-        assert torch.autograd.grad(h_n.sum(), tensors["w_hh"])[0].isnan().all()
-    with choice.planned(None) as plan:
-        assert gated_lstm(*tensors.values(), backend="cuda", sequence=False).h_n.isfinite().all()
-    assert not plan.used
 
 
 def test_emulated_several_gradients_at_once(emulated, sparse_path):
@@ -371,39 +325,6 @@ def test_it_goes_into_a_cuda_graph(precision):
         tensors["k"].copy_(tensors["k"].roll(5, 1))  # other openings, as many pairs
     graph.replay()
     assert all(torch.equal(one, other) for one, other in zip(captured, step()))
-
-
-H200 = {"multiprocessors": 132}
-
-
-def counts_of(openness: float, steps=784, hidden=110):
-    """Of a model whose units open once, at moments that are evenly spread."""
-    opened = openness * hidden
-    blocks = -(-round(opened + 1) // 8)
-    return [2 * hidden, round(steps * opened), round(opened) + 2, steps * blocks, hidden, 0, 0, 0]
-
-
-@pytest.mark.parametrize("taped", [False, True])
-@pytest.mark.parametrize("exact", [False, True])
-def test_the_choice(taped, exact):
-    shape = scan.Shape(100, 784, 100, 110, exact, 1)
-    for openness in (0.02, 0.082):
-        assert choice.worthwhile(shape, taped, counts=[counts_of(openness)] * 100, **H200)
-    restless = [784, 784 * 25, 30, 784 * 4, 784 * 25, 0, 0, 0]  # units open and close at every step
-    assert not choice.worthwhile(shape, taped, counts=[restless] * 100, **H200)
-
-
-def test_rooms_grow_in_steps():
-    counts = [counts_of(0.082)] * 3
-    room = choice.room_to_grow(counts, None)
-    needed = choice.room_for(counts)
-    assert needed.pairs < room.pairs < 2 * needed.pairs
-    assert room.blocks >= needed.blocks
-    more = [[*counts[0][:1], counts[0][1] + 5, *counts[0][2:]]] * 3
-    assert choice.room_to_grow(more, room) is room
-    double = [[*counts[0][:1], 2 * counts[0][1], *counts[0][2:]]] * 3
-    assert choice.room_to_grow(double, room).pairs > room.pairs
-    assert choice.room_to_grow([[*counts[0][:2], 33, *counts[0][3:]]], room) is None
 
 
 @needs_compiler

@@ -99,9 +99,13 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
     x, w_ih, w_hh, b, k, h0, c0 = _as_floats(x, w_ih, w_hh, b, k, h0, c0)
     b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b
     processors = properties(x.device).multi_processor_count
-    chosen = choice.choose(shape, x, k, candidate, sequence, cells, taped, processors)
-    if chosen:
-        h_n, c_n, tape = sparse.forward(*chosen, x, w_ih, w_hh, b, k, h0, c0, taped)
+    chosen, made = choice.choose(shape, x, k, candidate, sequence, cells, taped, processors), None
+    while chosen and not made:
+        made = sparse.forward(chosen.kind, chosen.room, chosen.schedule, x, w_ih, w_hh, b, k, h0, c0, taped)
+        guess, chosen = chosen, choice.confirmed(chosen)
+        made = made if chosen is guess else None
+    if made:
+        h_n, c_n, tape = made
         outputs = None, h_n, c_n, None
     elif shape:
         *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped)
@@ -110,7 +114,7 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
         *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, exact_for(dtype), piece)
     outputs = _without_axis(outputs) if one else outputs
     h, h_n, c_n, c = (None if part is None else part.to(dtype) for part in outputs)
-    schedule = chosen[2] if chosen else None
+    schedule = chosen.schedule if chosen else None
     return Made(h, h_n, c_n, c, tape if taped else None, schedule=schedule)  # pyright: ignore[reportArgumentType]
 
 
@@ -141,7 +145,8 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     x, w_ih, w_hh, k, h0 = _as_floats(x, w_ih, w_hh, k, h0)
     length, batch = x.shape[-3:-1]
     if not shape and tape.numel() != sum(steps.tape_parts(len(w_hh), length, batch, w_hh.shape[-1])):
-        kind, room = sparse.kind_of_tape(tape, x, w_hh, candidate)
+        processors = properties(x.device).multi_processor_count
+        kind, room = sparse.kind_of_tape(tape, x, w_hh, candidate, processors)
         schedule = sparse.schedule_of(k) if schedule is None else schedule
         dx, *found = sparse.backward(
             kind, room, schedule, dh_n, dc_n, x, w_ih, w_hh, k, h0, tape, need_x, need_h0

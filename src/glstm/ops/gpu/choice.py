@@ -18,7 +18,6 @@ from glstm.ops.gpu import sparse
 from glstm.ops.gpu.scan import Shape, tiles_of
 from glstm.ops.gpu.sparse import Kind, Room, Schedule
 
-Chosen = tuple[Kind, Room, Schedule]
 Counts = Sequence[Sequence[int]]  # of the schedule of each model
 
 SCHEDULERS = 4  # of a multiprocessor: each runs one warp at a time
@@ -26,8 +25,44 @@ BLOCK_THREADS = 256  # a block of the dense path with so many has the registers 
 WORTH_COUNTING = 1056  # samples of all models: with fewer, nobody waits for the device
 MANY_SAMPLES = 2 * WORTH_COUNTING  # of one model: with fewer, the dense path is faster however few units are open
 GROWTH = 1.3  # of room for pairs, from one size to the next
+SPARE = 1.03  # of the pairs of one call, what the next one may need
+MOST_ROOMS = 64
 
 _forced: list[str] = []
+
+
+class Call(NamedTuple):
+    """What is known of a call without its numbers."""
+
+    shape: Shape
+    inputs: int
+    candidate: str
+    taped: bool
+    multiprocessors: int
+
+    def kind(self, room: Room) -> Kind:
+        shape = self.shape
+        warps = sparse.warps_for(room.blocks, -(-shape.models * shape.tiles // self.multiprocessors))
+        return Kind(shape.hidden, self.inputs, room.blocks, self.candidate, shape.exact, warps)
+
+
+class Guess(NamedTuple):
+    """The room that a call like the last one needs: the host does not wait for what is counted before it starts. The
+    counts come into the host's memory in the meantime."""
+
+    call: Call
+    counts: Tensor
+    counted: torch.cuda.Event | None
+
+
+class Chosen(NamedTuple):
+    kind: Kind
+    room: Room
+    schedule: Schedule
+    guess: Guess | None = None
+
+
+_rooms: dict[tuple[Call, torch.device], Room | None] = {}  # that the last calls of each kind needed; None: dense
 
 
 @dataclass
@@ -71,28 +106,58 @@ def choose(
     """How the sparse path computes a call; None: the dense path does. `shape` is the dense path's."""
     if shape is None or not sparse.possible(x, k, sequence, cells) or _forced[-1:] == ["dense"]:
         return None
+    call = Call(shape, x.shape[-1], candidate, taped, multiprocessors)
     if _plans:
-        return _as_planned(_plans[-1], shape, x, k, candidate)
+        return _as_planned(_plans[-1], call, k)
     if not _forced and not (shape.models * shape.batch >= WORTH_COUNTING and may_wait(k)):
         return None
     schedule = sparse.schedule_of(k)
-    counts = schedule.counts.tolist()
+    room = None if _forced else _rooms.get((call, k.device))
+    if room is not None:
+        counts = schedule.counts.new_empty(schedule.counts.shape, device="cpu", pin_memory=k.is_cuda)
+        counts.copy_(schedule.counts, non_blocking=True)
+        counted = torch.cuda.Event() if k.is_cuda else None
+        if counted is not None:
+            counted.record(torch.cuda.current_stream(k.device))
+        return Chosen(call.kind(room), room, schedule, Guess(call, counts, counted))
+    return _fitting(call, schedule, schedule.counts.tolist())
+
+
+def confirmed(chosen: Chosen) -> Chosen | None:
+    """To be asked when the forward pass is on its way. If it has less room than it needs, another choice."""
+    if chosen.guess is None:
+        return chosen
+    call, counts, counted = chosen.guess
+    if counted is not None:
+        counted.synchronize()
+    found = counts.tolist()
+    fitting, needed, room = _fitting(call, chosen.schedule, found), room_for(found), chosen.room
+    enough = needed is not None and needed.blocks <= room.blocks and needed.pairs <= room.pairs
+    return chosen if enough else fitting
+
+
+def _fitting(call: Call, schedule: Schedule, counts: Counts) -> Chosen | None:
+    """What suffices for these counts; it is remembered, with a little more for next time."""
     room = room_for(counts)
-    if not _forced and not worthwhile(shape, taped, multiprocessors, counts):
-        room = None
-    kind = None if room is None else _kind(shape, x, room, candidate)
-    return (kind, room, schedule) if kind is not None and room is not None and kind.fits else None
+    if room is None or not call.kind(room).fits:
+        return None
+    if not _forced:
+        shape = call.shape
+        worth = worthwhile(shape, call.taped, call.multiprocessors, counts)
+        while len(_rooms) >= MOST_ROOMS:
+            del _rooms[next(iter(_rooms))]
+        key = call, schedule.counts.device
+        _rooms[key] = Room(room.blocks, ceil(SPARE * room.pairs)) if worth else None
+        if not worth:
+            return None
+    return Chosen(call.kind(room), room, schedule)
 
 
-def _kind(shape: Shape, x: Tensor, room: Room, candidate: str) -> Kind:
-    return Kind(shape.hidden, x.shape[-1], room.blocks, candidate, shape.exact)
-
-
-def _as_planned(plan: Plan, shape: Shape, x: Tensor, k: Tensor, candidate: str) -> Chosen | None:
-    if plan.room is None or not (kind := _kind(shape, x, plan.room, candidate)).fits:
+def _as_planned(plan: Plan, call: Call, k: Tensor) -> Chosen | None:
+    if plan.room is None or not (kind := call.kind(plan.room)).fits:
         return None
     plan.used = True
-    return kind, plan.room, sparse.schedule_of(k)
+    return Chosen(kind, plan.room, sparse.schedule_of(k))
 
 
 def may_wait(k: Tensor) -> bool:

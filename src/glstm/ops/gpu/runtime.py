@@ -104,10 +104,14 @@ def _compiled(source: str, architecture: str, constants: dict[str, int]) -> byte
 
 
 class Kernels:
-    """The kernels of one source with one set of constants, on any device: `kernels.launch("forward", ...)`."""
+    """The kernels of one source with one set of constants, on any device: `kernels.launch("forward", ...)`.
 
-    def __init__(self, source: str, constants: dict[str, int]):
-        self.source, self.constants = source, constants
+    crowded: many blocks with tables of their own shall run on a multiprocessor, so its memory shall be shared memory
+    rather than cache.
+    """
+
+    def __init__(self, source: str, constants: dict[str, int], crowded: bool = False):
+        self.source, self.constants, self.crowded = source, constants, crowded
         self.functions: dict[tuple[int, str], tuple[c_void_p, int]] = {}  # and how much shared memory each may have
         self.modules: dict[int, c_void_p] = {}
 
@@ -130,6 +134,9 @@ class Kernels:
         if shared_bytes:  # more than the 48 KB that every kernel may have, its static tables included
             most_dynamic_shared = 8
             _check(driver().cuFuncSetAttribute(function, most_dynamic_shared, shared_bytes), "get shared memory")
+        if self.crowded:
+            percent_shared = 9
+            _check(driver().cuFuncSetAttribute(function, percent_shared, 100), "prefer shared memory")
         return function
 
     def launch(self, name: str, blocks: tuple[int, int], threads: int, *arguments, **options) -> None:

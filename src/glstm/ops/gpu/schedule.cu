@@ -1,4 +1,4 @@
-// From tables k (M, T, H) to schedules: when each unit is open, and in which slot. A span is a run of steps with the same
+// What is made before a pass. From tables k (M, T, H) to schedules: when each unit is open, and in which slot. A span is a run of steps with the same
 // open units; slots.cuh has the layout of its record. Nothing is added up across threads in an order that could change.
 
 #define WORDS ((H + 31) / 32) // of 32 units each, a bit for each: at most 32 words
@@ -23,12 +23,16 @@ extern "C" __global__ void find_open(const float *__restrict__ k, u32 *__restric
 
 // A warp a model. A lane has the slot of its number: the unit in it, and whether that is open (1), closed at the beginning
 // of this span (2: nobody else may have the slot yet), or no unit (0). It also has the word of its number of all masks.
-// On the way out `steps` holds each step's span.
+// On the way out `steps` holds each step's span, and `moments` (M, 2, H) when each unit opened first, or T; and when it
+// closed last, or 0 if it never opened, T if it never closed.
 extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__restrict__ steps, int *__restrict__ records,
-                                         int *__restrict__ counts, int T) {
+                                         int *__restrict__ counts, int *moments, int T) {
   const int lane = threadIdx.x, model = blockIdx.y;
-  masks += (i64)model * T * WORDS, steps += (i64)model * T, records += (i64)model * T * RECORD;
-  int unit = -1, state = 0, spans = 0, pairs = 0, most = 0, block_steps = 0, afresh = 0, reach = 0;
+  masks += (i64)model * T * WORDS, steps += (i64)model * T, records += (i64)model * T * RECORD, moments += model * 2 * H;
+  int *const closed_at = moments + H;
+  for (int u = lane; u < H; u += 32) moments[u] = T, closed_at[u] = 0;
+  __syncwarp();
+  int unit = -1, state = 0, spans = 0, pairs = 0, most = 0, block_steps = 0, afresh = 0, reopenings = 0, reach = 0;
   int start = 0, first = 0, open_here = 0, blocks_here = 0; // of the span before
   u32 before = 0, ever = 0;                                 // this lane's word: units that are, and that ever were, open
   bool fits = true;
@@ -49,12 +53,9 @@ extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__r
       if (spans > 0 && lane == 0) records[(spans - 1) * RECORD + END_AT] = t;
       open_here = __shfl_sync(EVERYBODY, (u32)mine, place) >> 1, start = t;
       if (state == 2) state = 0, unit = -1;
-      u32 closed = before & ~now, opened = now & ~before, reopened = opened & ever, again = 0, opens = 0;
-      for (u32 words; (words = __ballot_sync(EVERYBODY, closed != 0));) {
-        const int word = __ffs(words) - 1, bit = __ffs(__shfl_sync(EVERYBODY, closed, word)) - 1;
-        if (lane == word) closed &= closed - 1;
-        if (state == 1 && unit == word * 32 + bit) state = 2;
-      }
+      u32 opened = now & ~before, reopened = opened & ever, again = 0, opens = 0;
+      const u32 own_word = __shfl_sync(EVERYBODY, now, max(unit, 0) >> 5);
+      if (state == 1 && !(own_word >> (unit & 31) & 1)) state = 2, closed_at[unit] = t;
       const u32 closes = __ballot_sync(EVERYBODY, state == 2);
       const int reach_before = reach;
       for (u32 words; fits && (words = __ballot_sync(EVERYBODY, opened != 0));) {
@@ -63,15 +64,18 @@ extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__r
         if (lane == word) opened &= opened - 1;
         const int slot = __ffs(free) - 1; // the lowest: then few blocks of slots are in use
         fits = free != 0;
-        if (fits && lane == slot) state = 1, unit = word * 32 + bit;
-        if (fits) opens |= 1u << slot;
-        if (fits && (__shfl_sync(EVERYBODY, reopened, word) >> bit & 1)) again |= 1u << slot;
+        const bool once_more = __shfl_sync(EVERYBODY, reopened, word) >> bit & 1;
+        if (fits && lane == slot) {
+          state = 1, unit = word * 32 + bit, closed_at[unit] = T;
+          if (!once_more) moments[unit] = t;
+        }
+        if (fits) opens |= 1u << slot, again |= once_more ? 1u << slot : 0;
         reach = max(reach, word * 32 + bit + 1);
       }
       before = now, ever |= now;
       const u32 open = __ballot_sync(EVERYBODY, state == 1), used = open | closes;
       most = max(most, 32 - __clz(used)), blocks_here = (32 - __clz(open) + 7) / 8;
-      afresh += __popc(again ? open : opens);
+      afresh += __popc(again ? open : opens), reopenings += __popc(again);
       int *record = records + (i64)spans * RECORD;
       record[UNITS_AT + lane] = unit;
       if (lane == 0) {
@@ -87,6 +91,12 @@ extern "C" __global__ void make_schedule(const u32 *__restrict__ masks, int *__r
     records[(spans - 1) * RECORD + END_AT] = T;
     int *count = counts + model * COUNTS;
     count[SPANS_AT] = spans, count[PAIRS_AT] = pairs, count[SLOTS_AT] = fits ? most : 33;
-    count[BLOCK_STEPS_AT] = block_steps, count[AFRESH_AT] = afresh;
+    count[BLOCK_STEPS_AT] = block_steps, count[AFRESH_AT] = afresh, count[REOPENINGS_AT] = reopenings;
   }
+}
+
+// w_hh (M, 4, H, H) with the four gates' weights between two units side by side, (M, H, H, 4): a thread a pair of units.
+extern "C" __global__ void order_weights(const float *__restrict__ w_hh, float4 *__restrict__ ordered, int models) {
+  const i64 n = (i64)blockIdx.x * blockDim.x + threadIdx.x, each = (i64)H * H, first = n / each * 4 * each + n % each;
+  if (n < models * each) ordered[n] = make_float4(w_hh[first], w_hh[first + each], w_hh[first + 2 * each], w_hh[first + 3 * each]);
 }

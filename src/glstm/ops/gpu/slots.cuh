@@ -22,10 +22,11 @@
 #define AGAIN_AT 7
 #define UNITS_AT 8
 // What is counted of a model: spans, pairs, slots (33: more than there are), used blocks of slots over all steps,
-// sums over all closed units that have to be made afresh.
+// sums over all closed units that have to be made afresh, openings of units that were open before.
 #define COUNTS 8
 #define SPANS_AT 0
 #define PAIRS_AT 1
 #define SLOTS_AT 2
 #define BLOCK_STEPS_AT 3
 #define AFRESH_AT 4
+#define REOPENINGS_AT 5

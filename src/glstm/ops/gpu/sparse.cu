@@ -1,80 +1,265 @@
-// The weights between slots, as left sides of products: rows are two gates of 8 slots, columns 8 slots that h comes from.
+// The weights between slots, in registers.
 struct Weights {
-  u32 r[NB][2][NB][2], rest[EXACT ? NB : 1][2][NB][2];
-  __device__ __forceinline__ Weights() {
-#pragma unroll
-    for (int n = 0; n < NB * 2 * NB * 2; n++) {
-      (&r[0][0][0][0])[n] = 0;
-      if (EXACT) (&rest[0][0][0][0])[n] = 0;
-    }
-  }
-  // Again, of the blocks in which a unit opens.
-  __device__ __forceinline__ void load(const float4 *w_hh, const Span &span, u32 opens, const Place &at) {
-    const u32 fresh = blocks_with(opens);
+  uint4 r[NB][HALVES][2], rest[EXACT ? NB : 1][HALVES][2];
+  __device__ __forceinline__ void load(const Between<false> &between) {
 #pragma unroll
     for (int to = 0; to < NB; to++)
 #pragma unroll
-      for (int from = 0; from < NB; from++)
-        if ((fresh >> to | fresh >> from) & 1) {
-          float4 w[2];
-#pragma unroll
-          for (int n = 0; n < 2; n++) {
-            const int across = span.across(at, from, n);
-            w[n] = span.unit[to] >= 0 && across >= 0 ? w_hh[span.unit[to] * H + across] : make_float4(0, 0, 0, 0);
-          }
-#pragma unroll
-          for (int gate = 0; gate < 4; gate++) {
-            const float low = (&w[0].x)[gate], high = (&w[1].x)[gate];
-            const u32 two = pack_half(low, high);
-            r[to][gate >> 1][from][gate & 1] = two;
-            if (EXACT) rest[to][gate >> 1][from][gate & 1] = pack_rest(low, high, two);
-          }
-        }
+      for (int n = 0; n < HALVES * 2; n++) {
+        r[to][n / 2][n % 2] = between.at(to, n / 2, n % 2, 0);
+        if (EXACT) rest[to][n / 2][n % 2] = between.at(to, n / 2, n % 2, 1);
+      }
   }
-  // sums += weights times h, of the first so many blocks
-  __device__ __forceinline__ void multiply(float sums[NB][4][2], const float h[NB][2], int blocks) const {
-    u32 right[NB], right_rest[NB];
+  // sums += weights times h, of the first N blocks
+  template <int N> __device__ __forceinline__ void multiply_by(float sums[NB][4][2], const float h[NB][2]) const {
+    u32 right[N + 1], right_rest[N + 1];
+    right[N] = right_rest[N] = 0;
 #pragma unroll
-    for (int from = 0; from < NB; from++)
-      if (from < blocks) make_right(h[from], 1, right[from], right_rest[from]);
+    for (int from = 0; from < N; from++) make_right(h[from], right[from], right_rest[from]);
 #pragma unroll
-    for (int to = 0; to < NB; to++)
-      if (to < blocks)
+    for (int to = 0; to < N; to++)
 #pragma unroll
-        for (int two = 0; two < 2; two++) {
-          float *sum = sums[to][2 * two], rests[4] = {0};
+      for (int two = 0; two < 2; two++) {
+        float *sum = sums[to][2 * two], rests[4] = {0};
 #pragma unroll
-          for (int from = 0; from < NB; from++)
-            if (from < blocks) {
-              const u32 *w = r[to][two][from], *w_rest = rest[EXACT ? to : 0][two][from];
-              multiply_short(sum, w[0], w[1], right[from]);
-              if (EXACT) {
-                multiply_short(rests, w_rest[0], w_rest[1], right[from]);
-                multiply_short(rests, w[0], w[1], right_rest[from]);
-              }
-            }
-          if (EXACT)
-#pragma unroll
-            for (int n = 0; n < 4; n++) sum[n] = fmaf(rests[n], 1 / REST, sum[n]);
+        for (int from = 0; from < N; from += 2) {
+          const bool both = from + 1 < N;
+          accumulate_half(sum, r[to][from / 2][two], right + from, both);
+          if (EXACT) {
+            accumulate_half(rests, rest[EXACT ? to : 0][from / 2][two], right + from, both);
+            accumulate_half(rests, r[to][from / 2][two], right_rest + from, both);
+          }
         }
+        if (EXACT)
+#pragma unroll
+          for (int n = 0; n < 4; n++) sum[n] = fmaf(rests[n], 1 / REST, sum[n]);
+      }
+  }
+  // From two blocks at once, or from one.
+  __device__ __forceinline__ static void accumulate_half(float *sum, const uint4 &w, const u32 *right, bool both) {
+    const u32 left[4] = {w.x, w.y, w.z, w.w};
+    if (both) multiply(sum, left, right[0], right[1]);
+    else multiply_short(sum, left[0], left[1], right[0]);
   }
 };
+
+// A warp: its units in slots. base: what closed units contribute to the gates' sums, and the bias.
+struct Forward {
+  const Place at;
+  const Between<false> between;
+  const float *const w_ih, *const b;
+  const float4 *const w_hh;
+  float *const frozen_h, *const frozen_c; // of closed units; h of open ones is 0
+  bool carried;                           // whether closed units that were never open have a value
+  Weights weights;
+  float h[NB][2], c[NB][2], base[NB][4][2], w_x[NB][4][D];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int n = 0; n < NB; n++) {
+#pragma unroll
+      for (int s = 0; s < 2; s++) h[n][s] = c[n][s] = 0;
+#pragma unroll
+      for (int g = 0; g < 4; g++) {
+        base[n][g][0] = base[n][g][1] = 0;
+#pragma unroll
+        for (int d = 0; d < D; d++) w_x[n][g][d] = 0;
+      }
+    }
+    __syncwarp();
+    weights.load(between);
+  }
+  __device__ __forceinline__ int place(const Span &span, int n, int s) const { return span.unit(at, n) * TILE + at.column * 2 + s; }
+
+  // The sums of the unit in a slot over all closed units. Loads go together: they come from far away.
+  __device__ __forceinline__ void sum_afresh(const Span &span, int slot) {
+    const int unit = span.unit_of(slot), reach = carried ? H : span.reach();
+    float sums[4][2] = {{0}}, bias[4];
+#pragma unroll
+    for (int g = 0; g < 4; g++) bias[g] = b[g * H + unit];
+    for (int first = 0; first < reach; first += 64) {
+      float4 w[8];
+#pragma unroll
+      for (int n = 0; n < 8; n++) {
+        const int u = first + n * 8 + at.row;
+        w[n] = make_float4(0, 0, 0, 0);
+        if (u < reach) w[n] = w_hh[unit * H + u];
+      }
+#pragma unroll
+      for (int n = 0; n < 8; n++) {
+        const int u = first + n * 8 + at.row;
+        const float2 v = *(const float2 *)(frozen_h + (u < reach ? u : 0) * TILE + at.column * 2);
+#pragma unroll
+        for (int g = 0; g < 4; g++) sums[g][0] = fmaf((&w[n].x)[g], v.x, sums[g][0]), sums[g][1] = fmaf((&w[n].x)[g], v.y, sums[g][1]);
+      }
+    }
+    sum_eight_over_rows(&sums[0][0], at);
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+      if (n * 8 + at.row == slot)
+#pragma unroll
+        for (int g = 0; g < 4; g++) base[n][g][0] = bias[g] + sums[g][0], base[n][g][1] = bias[g] + sums[g][1];
+  }
+
+  // What changes where a span begins.
+  __device__ __forceinline__ void begin(const Span &span) {
+    const u32 open = span.open(), opens = span.opens(), closes = span.closes();
+    if (closes) {
+      float closing[NB][2];
+#pragma unroll
+      for (int n = 0; n < NB; n++)
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+          const bool mine = at.holds(closes, n);
+          closing[n][s] = mine ? h[n][s] : 0;
+          if (mine) frozen_h[place(span, n, s)] = h[n][s], frozen_c[place(span, n, s)] = c[n][s], h[n][s] = c[n][s] = 0;
+        }
+      if (open & ~opens) weights.multiply_by<NB>(base, closing);
+      __syncwarp();
+    }
+    if (!opens) return;
+    Edge edge;
+    edge.load(w_hh, span, __ffs(opens) - 1);
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+      if (at.holds(opens, n)) {
+#pragma unroll
+        for (int g = 0; g < 4; g++)
+#pragma unroll
+          for (int d = 0; d < D; d++) w_x[n][g][d] = w_ih[(g * H + span.unit(at, n)) * D + d];
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+          const int where = place(span, n, s);
+          h[n][s] = frozen_h[where], c[n][s] = frozen_c[where], frozen_h[where] = 0;
+        }
+      }
+    __syncwarp();
+    // What had a value is part of the others' sums: they are summed again, and nothing is ever subtracted.
+    for (u32 slots = carried || span.again() ? open : opens; slots; slots &= slots - 1) sum_afresh(span, __ffs(slots) - 1);
+    for (u32 slots = opens; slots;) {
+      const int slot = __ffs(slots) - 1;
+      if (at.lane < SLOTS) between.write(slot, at.lane, edge.to), between.write(at.lane, slot, edge.from);
+      slots &= slots - 1;
+      if (slots) edge.load(w_hh, span, __ffs(slots) - 1);
+    }
+    __syncwarp();
+    weights.load(between);
+  }
+
+  // A step of the first N blocks. tape: this thread's rows of the step, or null.
+  template <int N> __device__ __forceinline__ void step(u32 open, const float x[2][D], const float k[NB], uint4 *tape, const int rank[NB]) {
+    float sums[NB][4][2];
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int g = 0; g < 4; g++)
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+          sums[n][g][s] = base[n][g][s];
+#pragma unroll
+          for (int d = 0; d < D; d++) sums[n][g][s] = fmaf(w_x[n][g][d], x[s][d], sums[n][g][s]);
+        }
+    weights.multiply_by<N>(sums, h);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      const float c_before[2] = {c[n][0], c[n][1]}, h_before[2] = {h[n][0], h[n][1]}, k_now = at.holds(open, n) ? k[n] : 0;
+      float v[2][4];
+#pragma unroll
+      for (int s = 0; s < 2; s++) {
+#pragma unroll
+        for (int g = 0; g < 4; g++) v[s][g] = sums[n][g][s];
+        step_cell(v[s], k_now, c[n][s], h[n][s]);
+      }
+      if (TAPED && at.holds(open, n)) {
+        uint4 *out = tape + rank[n] * ROW;
+        if (EXACT) {
+          *(float4 *)out = make_float4(v[0][0], v[0][1], v[0][2], v[0][3]);
+          *(float4 *)(out + 4) = make_float4(v[1][0], v[1][1], v[1][2], v[1][3]);
+          *(float4 *)(out + 4 * (PIECES - 1)) = make_float4(c_before[0], c_before[1], h_before[0], h_before[1]);
+        } else {
+          *out = make_uint4(pack_half(v[0][0], v[1][0]), pack_half(v[0][1], v[1][1]), pack_half(v[0][2], v[1][2]), pack_half(v[0][3], v[1][3]));
+          out[4] = make_uint4(__float_as_uint(c_before[0]), __float_as_uint(c_before[1]), pack_half(h_before[0], h_before[1]), __float_as_uint(k_now));
+        }
+      }
+    }
+  }
+};
+
+// Inputs and openness of the next step, called for one step ahead; the addresses move along with the steps.
+struct Ahead {
+  const Place at;
+  const float *const x, *const k;
+  const int T, B, second; // a sample that is not there reads another's
+  int next;               // step
+  const float *x_at, *k_at;
+  float next_x[2][D], next_k[NB];
+  __device__ __forceinline__ Ahead(const Place &at, const float *x, const float *k, int T, int B)
+      : at(at), x(x), k(k), T(T), B(B), second(at.sample(1) < B ? D : 0), next(-1), x_at(x), k_at(k) {}
+  __device__ __forceinline__ void fetch(const int unit[NB]) {
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int d = 0; d < D; d++) next_x[s][d] = load_early(x_at + s * second + d);
+#pragma unroll
+    for (int n = 0; n < NB; n++) next_k[n] = load_early(k_at + max(unit[n], 0));
+  }
+  __device__ __forceinline__ void go_to(const Span &span) {
+    const int t = span.start();
+    if (next == t) return;
+    int unit[NB];
+#pragma unroll
+    for (int n = 0; n < NB; n++) unit[n] = span.unit(at, n);
+    x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D, k_at = k + (i64)t * H, next = t;
+    fetch(unit);
+  }
+  // What was fetched; and then the next step's.
+  __device__ __forceinline__ void take(float x_now[2][D], float open[NB], const int unit[NB]) {
+#pragma unroll
+    for (int n = 0; n < NB; n++) open[n] = next_k[n];
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int d = 0; d < D; d++) x_now[s][d] = at.sample(s) < B ? next_x[s][d] : 0;
+    next++, x_at += next < T ? B * D : 0, k_at += next < T ? H : 0; // after the last step it is loaded again
+    fetch(unit);
+  }
+};
+
+template <int N> __device__ __forceinline__ void go_through(Forward &warp, Ahead &ahead, const Span &span, const Span &next, uint4 *tape) {
+  const u32 open = span.open();
+  const int row = __popc(open) * ROW, end = span.end();
+  int rank[NB], unit[NB];
+#pragma unroll
+  for (int n = 0; n < NB; n++) rank[n] = rank_in(open, warp.at, n), unit[n] = span.unit(warp.at, n);
+  for (int t = span.start(); t < end; t++, tape += TAPED ? row : 0) {
+    float x[2][D], k[NB];
+    if (t + 1 == end)
+#pragma unroll
+      for (int n = 0; n < NB; n++) unit[n] = next.unit(warp.at, n);
+    ahead.take(x, k, unit);
+    warp.step<N>(open, x, k, tape, rank);
+  }
+}
 
 // x: (T, B, D); x_model: numbers from one model's to the next one's, 0 where all read the same. w_hh: (M, H, H) of four
 // gates each. tape: rows of pairs, PIECES for each thread of a row; final_h: (M, tiles, H, 8), from which backward starts.
 extern "C" __global__ void __launch_bounds__(32, WARPS)
-sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih, const float *__restrict__ b,
+sparse_forward(const float *__restrict__ x, const float *__restrict__ w_ih, const float *__restrict__ b,
                const float4 *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ h0,
                const float *__restrict__ c0, float *__restrict__ h_n, float *__restrict__ c_n, uint4 *__restrict__ tape,
-               float *__restrict__ final_h, const int *__restrict__ records, const int *__restrict__ counts, i64 room, int T, int B) {
-  __shared__ __align__(8) float frozen_h[H * TILE]; // of closed units; 0 of open ones
-  __shared__ __align__(8) float frozen_c[H * TILE];
+               float *__restrict__ final_h, const int *__restrict__ records, const int *__restrict__ counts, i64 x_model, i64 room,
+               int T, int B) {
+  __shared__ __align__(16) float frozen_h[H * TILE];
+  __shared__ __align__(16) float frozen_c[H * TILE];
+  __shared__ __align__(16) uint4 weights_memory[KEPT];
+  __shared__ __align__(16) int records_memory[RECORDS * RECORD];
   const Place at = my_place();
-  const i64 model = at.model, row = first_row(counts, at, gridDim.y, gridDim.x, room);
-  x += model * x_model, w_ih += model * 4 * H * D, w_hh += model * H * H, b += model * 4 * H, k += model * T * H;
-  records += model * T * RECORD;
-  const i64 state = model * B * H;
-  bool carried = false; // whether closed units that were never open have a value
+  const int spans = counts[at.model * COUNTS + SPANS_AT];
+  const i64 model = at.model, row = first_row(counts, at, gridDim.y, gridDim.x, room), state = model * B * H;
+  const Records spans_ahead(records + model * T * RECORD, records_memory, spans, at);
+  for (int n = 0; n < RECORDS - 1; n++) spans_ahead.ask(n);
+  end_copies();
+  bool carried = false;
   for (int u = at.row; u < H; u += 8)
 #pragma unroll
     for (int n = 0; n < 2; n++) {
@@ -92,170 +277,35 @@ sparse_forward(const float *__restrict__ x, i64 x_model, const float *__restrict
         if (at.sample(n) < B) h_n[state + (i64)at.sample(n) * H + u] = c_n[state + (i64)at.sample(n) * H + u] = __uint_as_float(0x7fffffff);
     return;
   }
-  if (TAPED) tape += row * ROW;
+  if (TAPED) tape += row * ROW + at.column;
+  Forward warp = {at, Between<false>(weights_memory), w_ih + model * 4 * H * D, b + model * 4 * H, w_hh + model * H * H, frozen_h, frozen_c, carried};
+  warp.clear();
+  Ahead ahead(at, x + model * x_model, k + model * T * H, T, B);
 
-  float h[NB][2], c[NB][2], base[NB][4][2], w_x[NB][4][D], next_k[NB], next_x[2][D];
-#pragma unroll
-  for (int n = 0; n < NB; n++) {
-    next_k[n] = 0;
-#pragma unroll
-    for (int s = 0; s < 2; s++) h[n][s] = c[n][s] = 0;
-#pragma unroll
-    for (int g = 0; g < 4; g++) {
-      base[n][g][0] = base[n][g][1] = 0;
-#pragma unroll
-      for (int d = 0; d < D; d++) w_x[n][g][d] = 0;
-    }
-  }
-  Weights weights;
-  // The next step's input and openness; the addresses move along with the steps.
-  const int second = at.sample(1) < B ? D : 0; // a sample that is not there reads another's
-  const float *x_at = x, *k_at = k;
-  int pair[NB]; // of this step
-  auto go_to = [&](int t) { x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D, k_at = k + (i64)t * H; };
-  auto fetch = [&](const int unit[NB]) {
-#pragma unroll
-    for (int s = 0; s < 2; s++)
-#pragma unroll
-      for (int d = 0; d < D; d++) next_x[s][d] = load_early(x_at + s * second + d);
-#pragma unroll
-    for (int n = 0; n < NB; n++) next_k[n] = load_early(k_at + max(unit[n], 0));
-  };
-  // The sums of the unit in a slot over all closed units.
-  auto sum_afresh = [&](const Span &span, int slot, int reach) {
-    const int unit = span.record[UNITS_AT + slot];
-    float sums[4][2] = {{0}};
-#pragma unroll 4
-    for (int u = at.row; u < reach; u += 8) {
-      const float4 w = w_hh[unit * H + u];
-      const float2 v = *(const float2 *)(frozen_h + u * TILE + at.column * 2);
-#pragma unroll
-      for (int g = 0; g < 4; g++) sums[g][0] = fmaf((&w.x)[g], v.x, sums[g][0]), sums[g][1] = fmaf((&w.x)[g], v.y, sums[g][1]);
-    }
-#pragma unroll
-    for (int g = 0; g < 4; g++) {
-      const float bias = b[g * H + unit], low = bias + sum_over_rows(sums[g][0]), high = bias + sum_over_rows(sums[g][1]);
-#pragma unroll
-      for (int n = 0; n < NB; n++)
-        if (n * 8 + at.row == slot) base[n][g][0] = low, base[n][g][1] = high;
-    }
-  };
-  auto begin = [&](const Span &span) {
-    const u32 opens = span.record[OPENS_AT], closes = span.record[CLOSES_AT];
-    if (closes) {
-      float closing[NB][2];
-#pragma unroll
-      for (int n = 0; n < NB; n++) {
-        const bool mine = at.holds(closes, n);
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-          closing[n][s] = mine ? h[n][s] : 0;
-          if (mine) {
-            frozen_h[span.unit[n] * TILE + at.column * 2 + s] = h[n][s], frozen_c[span.unit[n] * TILE + at.column * 2 + s] = c[n][s];
-            h[n][s] = c[n][s] = 0;
-          }
-        }
-      }
-      if (span.open & ~opens) weights.multiply(base, closing, blocks_of(span.open | closes));
-      __syncwarp();
-    }
-    if (!opens) return;
-#pragma unroll
-    for (int n = 0; n < NB; n++)
-      if (at.holds(opens, n)) {
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-          const int place = span.unit[n] * TILE + at.column * 2 + s;
-          h[n][s] = frozen_h[place], c[n][s] = frozen_c[place], frozen_h[place] = 0;
-        }
-#pragma unroll
-        for (int g = 0; g < 4; g++)
-#pragma unroll
-          for (int d = 0; d < D; d++) w_x[n][g][d] = w_ih[(g * H + span.unit[n]) * D + d];
-      }
-    weights.load(w_hh, span, opens, at);
-    __syncwarp();
-    // What had a value is part of the others' sums: they are summed again, and nothing is ever subtracted.
-    const int reach = carried ? H : span.record[REACH_AT];
-    for (u32 slots = carried || span.record[AGAIN_AT] ? span.open : opens; slots; slots &= slots - 1) sum_afresh(span, __ffs(slots) - 1, reach);
-    __syncwarp();
-  };
-
-  const int spans = counts[model * COUNTS + SPANS_AT];
-  Span span, next;
-  next.load(records, at);
-  int fetched = -1;
+  wait_for_copies<0>();
+  __syncwarp();
   for (int number = 0; number < spans; number++) {
-    span = next;
-    if (number + 1 < spans) next.load(records + (number + 1) * RECORD, at);
-    if (!span.open) {
-      begin(span);
-      continue;
-    }
-    if (fetched != span.start) go_to(span.start), fetch(span.unit);
-    begin(span);
-    const int blocks = blocks_of(span.open), opened = __popc(span.open);
-#pragma unroll
-    for (int n = 0; n < NB; n++) pair[n] = span.pair(at, n, span.start);
-    for (int t = span.start; t < span.end; t++) {
-      float sums[NB][4][2], open[NB], x_now[2][D];
-#pragma unroll
-      for (int n = 0; n < NB; n++) open[n] = at.holds(span.open, n) ? next_k[n] : 0;
-#pragma unroll
-      for (int s = 0; s < 2; s++)
-#pragma unroll
-        for (int d = 0; d < D; d++) x_now[s][d] = at.sample(s) < B ? next_x[s][d] : 0;
-      fetched = t + 1; // after the last step it is loaded again
-      x_at += t + 1 < T ? B * D : 0, k_at += t + 1 < T ? H : 0;
-      int upcoming[NB];
-#pragma unroll
-      for (int n = 0; n < NB; n++) upcoming[n] = t + 1 < span.end ? span.unit[n] : next.unit[n];
-      fetch(upcoming);
-#pragma unroll
-      for (int n = 0; n < NB; n++)
-#pragma unroll
-        for (int g = 0; g < 4; g++)
-#pragma unroll
-          for (int s = 0; s < 2; s++) {
-            sums[n][g][s] = base[n][g][s];
-#pragma unroll
-            for (int d = 0; d < D; d++) sums[n][g][s] = fmaf(w_x[n][g][d], x_now[s][d], sums[n][g][s]);
-          }
-      weights.multiply(sums, h, blocks);
-#pragma unroll
-      for (int n = 0; n < NB; n++)
-        if (n < blocks) {
-          const float c_before[2] = {c[n][0], c[n][1]}, h_before[2] = {h[n][0], h[n][1]};
-          float v[2][4];
-#pragma unroll
-          for (int s = 0; s < 2; s++) {
-#pragma unroll
-            for (int g = 0; g < 4; g++) v[s][g] = sums[n][g][s];
-            step_cell(v[s], open[n], c[n][s], h[n][s]);
-          }
-          if (TAPED && at.holds(span.open, n)) {
-            uint4 *out = tape + (i64)pair[n] * ROW + at.column;
-            if (EXACT) {
-              *(float4 *)out = make_float4(v[0][0], v[0][1], v[0][2], v[0][3]);
-              *(float4 *)(out + 4) = make_float4(v[1][0], v[1][1], v[1][2], v[1][3]);
-              *(float4 *)(out + 4 * (PIECES - 1)) = make_float4(c_before[0], c_before[1], h_before[0], h_before[1]);
-            } else {
-              *out = make_uint4(pack_half(v[0][0], v[1][0]), pack_half(v[0][1], v[1][1]), pack_half(v[0][2], v[1][2]), pack_half(v[0][3], v[1][3]));
-              out[4] = make_uint4(__float_as_uint(c_before[0]), __float_as_uint(c_before[1]), pack_half(h_before[0], h_before[1]), 0);
-            }
-          }
-          pair[n] += opened;
-        }
-    }
+    const Span span = spans_ahead.at(number), next = spans_ahead.at(number + 1 < spans ? number + 1 : number);
+    const u32 open = span.open();
+    if (open) ahead.go_to(span);
+    warp.begin(span);
+    spans_ahead.ask(number + RECORDS - 1);
+    let_copies_come();
+    uint4 *const out = TAPED ? tape + (i64)span.first() * ROW : tape;
+    // A loop for each number of blocks: branches inside it would keep products from overlapping.
+    const int blocks = blocks_of(open);
+    if (blocks == 1) go_through<1>(warp, ahead, span, next, out);
+    if (NB >= 2 && blocks == 2) go_through<(NB >= 2 ? 2 : 1)>(warp, ahead, span, next, out);
+    if (NB >= 3 && blocks == 3) go_through<(NB >= 3 ? 3 : 1)>(warp, ahead, span, next, out);
+    if (NB >= 4 && blocks == 4) go_through<(NB >= 4 ? 4 : 1)>(warp, ahead, span, next, out);
+    __syncwarp(); // everybody has read this record
   }
+  const Span last = spans_ahead.at(spans - 1);
 #pragma unroll
   for (int n = 0; n < NB; n++)
-    if (at.holds(span.open, n))
+    if (at.holds(last.open(), n))
 #pragma unroll
-      for (int s = 0; s < 2; s++) {
-        const int place = span.unit[n] * TILE + at.column * 2 + s;
-        frozen_h[place] = h[n][s], frozen_c[place] = c[n][s];
-      }
+      for (int s = 0; s < 2; s++) frozen_h[warp.place(last, n, s)] = warp.h[n][s], frozen_c[warp.place(last, n, s)] = warp.c[n][s];
   __syncwarp();
   for (int u = at.row; u < H; u += 8)
 #pragma unroll

@@ -1,25 +1,317 @@
-// Arguments as in the forward pass. parts: (M, tiles, H, COLUMNS) of four gates, zeros to begin with. dk: rows of pairs, as
-// the tape has them. dx: (M, T, B, D), zeros, or null.
+// A warp of the backward pass. parts: this warp's part of the weights' gradient, (H, COLUMNS) of four gates. A unit that
+// opens once has each number of it once, and it is written where that is known; otherwise (`adding`) it is added to.
+struct Backward {
+  const Place at;
+  const Between<true> between;
+  const float4 *const w_hh;
+  float4 *const parts;
+  float *const frozen_h, *const frozen_dh; // of closed units; h of open ones is 0
+  float *const slopes_memory;              // of one unit: four samples of each gate, then the other four
+  float *const dc0;                        // of this model: of closed units, the gradient as it is now
+  const int B;
+  const bool carried, adding; // whether closed units that were never open have a value, or need a gradient
+  u32 waiting;                // units lane, lane + 32, ..: those that have not come into a slot yet
+  Sums sums;
+  u32 h[NB][1 + EXACT]; // before the step that was computed last, as the tape has it
+
+  __device__ __forceinline__ float h_of(int n, int s) const { return EXACT ? __uint_as_float(h[n][s * EXACT]) : s ? half_high(h[n][0]) : half_low(h[n][0]); }
+  __device__ __forceinline__ int place(const Span &span, int n, int s) const { return span.unit(at, n) * TILE + at.column * 2 + s; }
+  __device__ __forceinline__ float *cell(const Span &span, int n, int s) const { return dc0 + (i64)at.sample(s) * H + span.unit(at, n); }
+  __device__ __forceinline__ void put(float *to, float v) const { *to = adding ? *to + v : v; }
+
+  // Units come into these slots. entering: their h; 0 elsewhere.
+  __device__ __forceinline__ void enter(const Span &span, u32 slots, float entering[NB][2]) {
+    Edge edge;
+    edge.load(w_hh, span, __ffs(slots) - 1);
+    sums.begin(slots, at);
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+#pragma unroll
+      for (int s = 0; s < 2; s++) {
+        entering[n][s] = 0;
+        if (!at.holds(slots, n)) continue;
+        float &frozen = frozen_h[place(span, n, s)];
+        entering[n][s] = frozen, frozen = 0, sums.dh[n][s] = frozen_dh[place(span, n, s)];
+        sums.dc[n][s] = at.sample(s) < B ? *cell(span, n, s) : 0;
+      }
+    while (slots) {
+      const int slot = __ffs(slots) - 1, unit = span.unit_of(slot);
+      if (at.lane < SLOTS) between.write(slot, at.lane, edge.to), between.write(at.lane, slot, edge.from);
+      if (at.lane == unit % 32) waiting &= ~(1u << unit / 32);
+      slots &= slots - 1;
+      if (slots) edge.load(w_hh, span, __ffs(slots) - 1);
+    }
+    __syncwarp();
+  }
+
+  // The sums of the unit in a slot over closed units: gradients of their h, and of the weights from them. A lane takes a
+  // closed unit, with all its samples.
+  __device__ __forceinline__ void distribute(const Span &span, int slot) {
+    const int unit = span.unit_of(slot), reach = carried ? H : span.reach();
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+      if (n * 8 + at.row == slot)
+#pragma unroll
+        for (int g = 0; g < 4; g++) {
+          *(float2 *)(slopes_memory + ((at.column / 2 * 4 + g) * 4 + at.column % 2 * 2)) = make_float2(sums.base[n][g][0] * sums.back, sums.base[n][g][1] * sums.back);
+          sums.base[n][g][0] = sums.base[n][g][1] = 0;
+        }
+    __syncwarp();
+    for (int first = 0; first < reach; first += 128) {
+      float4 w[4], found[4];
+      bool wanted[4];
+#pragma unroll
+      for (int n = 0; n < 4; n++) { // loads go together: they come from far away
+        const int u = first + n * 32 + at.lane;
+        wanted[n] = u < reach && (adding || (waiting >> (first / 32 + n) & 1));
+        w[n] = found[n] = make_float4(0, 0, 0, 0);
+        if (wanted[n]) w[n] = w_hh[unit * H + u];
+        if (wanted[n] && adding) found[n] = parts[unit * COLUMNS + u];
+      }
+#pragma unroll
+      for (int n = 0; n < 4; n++)
+        if (wanted[n]) {
+          const int u = first + n * 32 + at.lane;
+          float sum[4] = {0};
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const float4 v = *(const float4 *)(frozen_h + u * TILE + half * 4);
+            float4 d = *(const float4 *)(frozen_dh + u * TILE + half * 4);
+#pragma unroll
+            for (int g = 0; g < 4; g++) {
+              const float4 slopes = *(const float4 *)(slopes_memory + (half * 4 + g) * 4);
+              const float weight = (&w[n].x)[g];
+              d.x = fmaf(weight, slopes.x, d.x), d.y = fmaf(weight, slopes.y, d.y), d.z = fmaf(weight, slopes.z, d.z), d.w = fmaf(weight, slopes.w, d.w);
+              sum[g] = fmaf(slopes.w, v.w, fmaf(slopes.z, v.z, fmaf(slopes.y, v.y, fmaf(slopes.x, v.x, sum[g]))));
+            }
+            *(float4 *)(frozen_dh + u * TILE + half * 4) = d;
+          }
+          parts[unit * COLUMNS + u] = make_float4(found[n].x + sum[0], found[n].y + sum[1], found[n].z + sum[2], found[n].w + sum[3]);
+        }
+    }
+    __syncwarp();
+  }
+
+  // The gradient of weights between slots, where one of both units leaves.
+  __device__ __forceinline__ void write_between(const Span &span) {
+    const u32 open = span.open(), leaving = span.opens(), touched = blocks_with(leaving);
+#pragma unroll
+    for (int to = 0; to < NB; to++) {
+      float4 *where[NB][2], found[NB][2];
+      bool wanted[NB][2];
+#pragma unroll
+      for (int from = 0; from < NB; from++)
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+          const int slot = from * 8 + at.column * 2 + n;
+          const bool both = at.holds(open, to) && (open >> slot & 1);
+          wanted[from][n] = both && (at.holds(leaving, to) || (leaving >> slot & 1));
+          where[from][n] = parts + span.unit(at, to) * COLUMNS + span.unit_of(slot);
+          found[from][n] = make_float4(0, 0, 0, 0);
+          if (adding && wanted[from][n]) found[from][n] = *where[from][n];
+        }
+#pragma unroll
+      for (int from = 0; from < NB; from++)
+        if ((touched >> to | touched >> from) & 1)
+#pragma unroll
+          for (int n = 0; n < 2; n++) {
+            float4 v = found[from][n];
+#pragma unroll
+            for (int gate = 0; gate < 4; gate++) (&v.x)[gate] = fmaf(sums.between[to][gate >> 1][from][(gate & 1) * 2 + n], sums.back, (&v.x)[gate]);
+            if (wanted[from][n]) *where[from][n] = v;
+          }
+    }
+  }
+
+  // Units leave their slots: it is the beginning of the span at which they open.
+  __device__ __forceinline__ void leave(const Span &span) {
+    const u32 opens = span.opens(), distributed = carried || span.again() ? span.open() : opens;
+#pragma unroll
+    for (int n = 0; n < NB; n++) {
+      float v[4];
+#pragma unroll
+      for (int g = 0; g < 4; g++) v[g] = (sums.base[n][g][0] + sums.base[n][g][1]) * sums.back;
+      const float bias = sum_by_column(v, at);
+      float *end = (float *)(parts + span.unit(at, n) * COLUMNS + H) + at.column;
+      if (at.holds(distributed, n)) put(end + 4 * D, bias);
+#pragma unroll
+      for (int d = 0; d < D; d++) {
+#pragma unroll
+        for (int g = 0; g < 4; g++) v[g] = sums.inputs[n][g][d] * sums.back;
+        const float of_input = sum_by_column(v, at);
+        if (at.holds(opens, n)) put(end + 4 * d, of_input);
+      }
+    }
+    for (u32 slots = distributed; slots; slots &= slots - 1) distribute(span, __ffs(slots) - 1);
+    write_between(span);
+#pragma unroll
+    for (int n = 0; n < NB; n++)
+      if (at.holds(opens, n))
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+          frozen_h[place(span, n, s)] = h_of(n, s), frozen_dh[place(span, n, s)] = sums.dh[n][s];
+          if (at.sample(s) < B) *cell(span, n, s) = sums.dc[n][s];
+          sums.dh[n][s] = sums.dc[n][s] = 0;
+        }
+    __syncwarp();
+  }
+};
+
+// Inputs of the step before, and in EXACT mode the openness, called for one step ahead. The tape has the openness, too, if
+// there is room.
+struct Behind {
+  const Place at;
+  const float *const x, *const k;
+  const int B, second; // a sample that is not there reads another's
+  int next;            // step
+  const float *x_at;
+  float next_x[2][D], next_k[EXACT ? NB : 1];
+  __device__ __forceinline__ Behind(const Place &at, const float *x, const float *k, int B)
+      : at(at), x(x), k(k), B(B), second(at.sample(1) < B ? D : 0), next(-1), x_at(x) {}
+  __device__ __forceinline__ void fetch(const Span &span) {
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int d = 0; d < D; d++) next_x[s][d] = load_early(x_at + s * second + d);
+    if (EXACT) fetch_k(span);
+  }
+  __device__ __forceinline__ void fetch_k(const Span &span) {
+#pragma unroll
+    for (int n = 0; n < NB; n++) next_k[EXACT ? n : 0] = load_early(k + (i64)next * H + max(span.unit(at, n), 0));
+  }
+  __device__ __forceinline__ void go_to(const Span &span) {
+    const int t = span.end() - 1;
+    if (next == t) {
+      if (EXACT) fetch_k(span); // of other units
+      return;
+    }
+    next = t, x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D;
+    fetch(span);
+  }
+  // What was fetched, without what is not finite, which has its effect through the slopes; and then the step before it.
+  __device__ __forceinline__ void take(float x_now[2][D], float open[NB], const Span &span) {
+#pragma unroll
+    for (int n = 0; n < NB; n++) open[n] = EXACT ? next_k[EXACT ? n : 0] : 0;
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int d = 0; d < D; d++) x_now[s][d] = (__float_as_uint(next_x[s][d]) & ~(1u << 31)) < INFINITE ? next_x[s][d] : 0;
+    if (next > 0) next--, x_at -= B * D; // before the first step it is loaded again
+    fetch(span);
+  }
+};
+
+// Back through the steps of a span whose open slots lie in the first N blocks.
+template <int N>
+__device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behind, const Span &span, const float *w_ih, float *dk, float *dx) {
+  const Place at = warp.at;
+  Sums &sums = warp.sums;
+  const u32 held = span.open();
+  const int opened = __popc(held), start = span.start();
+  int rank[N], low = span.first() + (span.end() - 1 - start) * opened;
+#pragma unroll
+  for (int n = 0; n < N; n++) rank[n] = rank_in(held, at, n);
+  for (int t = span.end() - 1; t >= start; t--, low -= opened) {
+    float x[2][D], open[NB], c[N][2], all_h[N][2], slopes[N][4][2], for_x[D][2] = {{0}};
+    u32 packed[N][4], packed_rest[N][4], right[N];
+    tape.need(low, low + opened - 1);
+    behind.take(x, open, span);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      const uint4 states = tape.row(low + rank[n])[4 * (PIECES - 1) + at.column];
+      c[n][0] = __uint_as_float(states.x), c[n][1] = __uint_as_float(states.y);
+      warp.h[n][0] = states.z;
+      if (EXACT) warp.h[n][EXACT] = states.w;
+      open[n] = !at.holds(held, n) ? 0 : EXACT ? open[n] : __uint_as_float(states.w);
+    }
+    sums.fit_scale<N>(c);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      const uint4 *from = tape.row(low + rank[n]) + at.column;
+      const uint4 gates[2] = {from[0], from[EXACT ? 4 : 0]};
+      float dk_now = 0;
+#pragma unroll
+      for (int s = 0; s < 2; s++) {
+        float v[4], da[4], of_k;
+#pragma unroll
+        for (int g = 0; g < 4; g++) {
+          const u32 kept = (&gates[EXACT ? s : 0].x)[g];
+          v[g] = EXACT ? __uint_as_float(kept) : s ? half_high(kept) : half_low(kept);
+        }
+        Known known;
+        // A closed slot has the tape of another one: it has no effect, because k is 0.
+        known.find(v, c[n][s], warp.h_of(n, s), 1);
+        known.k = open[n];
+        known.step(sums.dh[n][s], sums.dc[n][s], sums.scale, da, of_k);
+        dk_now += of_k;
+        all_h[n][s] = at.holds(held, n) ? warp.h_of(n, s) : 0;
+#pragma unroll
+        for (int g = 0; g < 4; g++) {
+          slopes[n][g][s] = da[g], sums.base[n][g][s] += da[g];
+#pragma unroll
+          for (int d = 0; d < D; d++) sums.inputs[n][g][d] = fmaf(da[g], x[s][d], sums.inputs[n][g][d]);
+        }
+        if (NEED_X && at.holds(held, n))
+#pragma unroll
+          for (int d = 0; d < D; d++)
+#pragma unroll
+            for (int g = 0; g < 4; g++) for_x[d][s] = fmaf(w_ih[(g * H + span.unit(at, n)) * D + d], da[g], for_x[d][s]);
+      }
+#pragma unroll
+      for (int g = 0; g < 4; g++) {
+        packed[n][g] = pack_half(slopes[n][g][0], slopes[n][g][1]);
+        if (EXACT) packed_rest[n][g] = pack_rest(slopes[n][g][0], slopes[n][g][1], packed[n][g]);
+      }
+      right[n] = at.holds(held, n) ? warp.h[n][0] : 0;
+      dk_now += __shfl_xor_sync(EVERYBODY, dk_now, 1);
+      dk_now += __shfl_xor_sync(EVERYBODY, dk_now, 2);
+      if (at.column == 0 && at.holds(held, n)) dk[low + rank[n]] = dk_now;
+    }
+    sums.propagate<N>(warp.between, packed, packed_rest, held, sums.back, at);
+    if (EXACT) sums.add_exactly<N>(slopes, all_h);
+    else sums.add<N>(packed, right);
+    if (NEED_X)
+#pragma unroll
+      for (int n = 0; n < D * 2; n++) {
+        const int sample = at.sample(n % 2);
+        const float sum = sum_over_rows(for_x[n / 2][n % 2]) * sums.back;
+        if (at.row == 0 && sample < warp.B) dx[((i64)t * warp.B + sample) * D + n / 2] = sum;
+      }
+  }
+}
+
+// Arguments as in the forward pass. parts: (M, tiles, H, COLUMNS) of four gates. whole: (M, tiles), whether every number of
+// that part was written; otherwise those that the schedule says (sparse_finish.cu). firsts: (M), where each model's pairs
+// begin. dk: rows of pairs, as the tape has them. dx: (M, T, B, D), zeros, or null.
 extern "C" __global__ void __launch_bounds__(32, WARPS)
-sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, const float *__restrict__ x, i64 x_model,
+sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, const float *__restrict__ x,
                 const float *__restrict__ w_ih, const float4 *__restrict__ w_hh, const float *__restrict__ k,
                 const float *__restrict__ h0, const uint4 *__restrict__ tape, const float *__restrict__ final_h,
-                const int *__restrict__ records, const int *__restrict__ counts, float4 *parts, float *__restrict__ dk,
-                float *__restrict__ dx, float *__restrict__ dh0, float *__restrict__ dc0, i64 room, int T, int B, int need_h0) {
-  __shared__ __align__(8) float frozen_h[H * TILE];
-  __shared__ __align__(8) float frozen_dh[H * TILE];
-  __shared__ __align__(8) float frozen_dc[H * TILE];
+                const int *__restrict__ records, const int *__restrict__ counts, float4 *parts, int *whole, i64 *firsts,
+                float *__restrict__ dk, float *__restrict__ dx, float *__restrict__ dh0, float *dc0, i64 x_model, i64 room, int T,
+                int B, int need_h0) {
+  __shared__ __align__(16) float frozen_h[H * TILE];
+  __shared__ __align__(16) float frozen_dh[H * TILE];
   __shared__ __align__(16) uint4 weights_memory[KEPT];
+  __shared__ __align__(16) uint4 ring[CHUNKS * CHUNK * ROW];
+  __shared__ __align__(16) float slopes_memory[32];
+  __shared__ __align__(16) int records_memory[RECORDS * RECORD];
   const Place at = my_place();
   const i64 model = at.model, row = first_row(counts, at, gridDim.y, gridDim.x, room), state = model * B * H;
+  const i64 warp_number = model * gridDim.x + at.tile;
+  parts += warp_number * H * COLUMNS, dc0 += state;
+  if (at.tile == 0 && at.lane == 0) firsts[model] = row;
   if (row < 0) { // the forward pass gave no numbers
-    for (i64 n = at.lane; n < (i64)B * H; n += 32) dh0[state + n] = dc0[state + n] = __uint_as_float(0x7fffffff);
-    for (i64 n = at.lane; n < H * COLUMNS * 4; n += 32) ((float *)(parts + (model * gridDim.x + at.tile) * H * COLUMNS))[n] = __uint_as_float(0x7fffffff);
+    for (i64 n = at.lane; n < (i64)B * H; n += 32) dh0[state + n] = dc0[n] = __uint_as_float(0x7fffffff);
+    for (i64 n = at.lane; n < H * COLUMNS * 4; n += 32) ((float *)parts)[n] = __uint_as_float(0x7fffffff);
+    if (at.lane == 0) whole[warp_number] = 1;
     return;
   }
-  x += model * x_model, w_ih += model * 4 * H * D, w_hh += model * H * H, k += model * T * H, records += model * T * RECORD;
-  final_h += (model * gridDim.x + at.tile) * H * TILE, parts += (model * gridDim.x + at.tile) * H * COLUMNS;
-  tape += row * ROW, dk += row;
+  const int spans = counts[model * COUNTS + SPANS_AT];
+  const Records spans_behind(records + model * T * RECORD, records_memory, spans, at);
+  for (int n = 1; n < RECORDS; n++) spans_behind.ask(spans - n);
+  Tape stream(tape + row * ROW, ring, counts[model * COUNTS + PAIRS_AT], at);
+  final_h += warp_number * H * TILE, dk += row, w_ih += model * 4 * H * D;
   bool carried = need_h0;
   for (int u = at.row; u < H; u += 8)
 #pragma unroll
@@ -28,229 +320,47 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
       const i64 cell = state + (i64)at.sample(n) * H + u;
       const bool real = at.sample(n) < B;
       frozen_h[place] = final_h[place], carried |= real && h0[cell] != 0;
-      frozen_dh[place] = real && dh_n ? dh_n[cell] : 0, frozen_dc[place] = real && dc_n ? dc_n[cell] : 0;
+      frozen_dh[place] = real && dh_n ? dh_n[cell] : 0;
+      if (real) dc0[cell - state] = dc_n ? dc_n[cell] : 0;
     }
   carried = __any_sync(EVERYBODY, carried);
+  const bool adding = carried || counts[model * COUNTS + REOPENINGS_AT] > 0;
+  if (adding)
+    for (int n = at.lane; n < H * COLUMNS; n += 32) parts[n] = make_float4(0, 0, 0, 0);
+  if (at.lane == 0) whole[warp_number] = adding;
+  Backward warp = {at, Between<true>(weights_memory), w_hh + model * H * H, parts, frozen_h, frozen_dh, slopes_memory, dc0, B, carried, adding, EVERYBODY};
+  warp.sums.clear();
+#pragma unroll
+  for (int n = 0; n < NB * (1 + EXACT); n++) (&warp.h[0][0])[n] = 0;
   __syncwarp();
+  Behind behind(at, x + model * x_model, k + model * T * H, B);
 
-  // base: slopes of the sums over closed units, so the slopes of all steps since these were last distributed.
-  float h[NB + 1][2], dh[NB][2], dc[NB][2], base[NB][4][2], next_k[NB], next_x[2];
-  float4 next_tape[NB][PIECES];
-  Gradient gradient;
-  Transposed weights(weights_memory);
-#pragma unroll
-  for (int n = 0; n < NB; n++) {
-    next_k[n] = 0;
-#pragma unroll
-    for (int s = 0; s < 2; s++) h[n][s] = dh[n][s] = dc[n][s] = 0;
-#pragma unroll
-    for (int g = 0; g < 4; g++) base[n][g][0] = base[n][g][1] = 0;
-#pragma unroll
-    for (int piece = 0; piece < PIECES; piece++) next_tape[n][piece] = make_float4(0, 0, 0, 0);
-  }
-  gradient.clear(EVERYBODY, at);
-#pragma unroll
-  for (int n = 0; n < NB * 2 * 4; n++) gradient.sums[n / 8][n / 4 % 2][NB][n % 4] = 0;
-
-  // The next step's input, openness and tape, as in the forward pass.
-  const int second = at.sample(1) < B ? D : 0;
-  const float *x_at = x, *k_at = k;
-  int pair[NB];
-  auto go_to = [&](int t) {
-    x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D + (at.row < D ? at.row : 0), k_at = k + (i64)t * H;
-  };
-  auto find_pairs = [&](const Span &span) {
-#pragma unroll
-    for (int n = 0; n < NB; n++) pair[n] = span.open ? span.pair(at, n, span.end - 1) : 0;
-  };
-  auto fetch = [&](const int unit[NB], u32 open) {
-#pragma unroll
-    for (int s = 0; s < 2; s++) next_x[s] = load_early(x_at + s * second);
-#pragma unroll
-    for (int n = 0; n < NB; n++) {
-      const float4 *from = (const float4 *)tape + (i64)pair[n] * ROW + at.column;
-      next_k[n] = load_early(k_at + max(unit[n], 0));
-#pragma unroll
-      for (int piece = 0; piece < PIECES; piece++) load_early(next_tape[n][piece], from + piece * 4, at.holds(open, n));
-    }
-  };
-  // Units come into these slots.
-  auto enter = [&](const Span &span, u32 slots) {
-#pragma unroll
-    for (int n = 0; n < NB; n++)
-      if (at.holds(slots, n))
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-          const int place = span.unit[n] * TILE + at.column * 2 + s;
-          h[n][s] = frozen_h[place], dh[n][s] = frozen_dh[place], dc[n][s] = frozen_dc[place], frozen_h[place] = 0;
-#pragma unroll
-          for (int g = 0; g < 4; g++) base[n][g][s] = 0;
-        }
-    gradient.clear(slots, at);
-    weights.load(w_hh, span, slots, at);
-    __syncwarp();
-  };
-  // The sums of the unit in a slot over closed units: gradients of their h, and of the weights from them.
-  auto distribute = [&](const Span &span, int slot, int reach) {
-    const int unit = span.record[UNITS_AT + slot];
-    float slopes[4][2];
-#pragma unroll
-    for (int g = 0; g < 4; g++)
-#pragma unroll
-      for (int s = 0; s < 2; s++) {
-        slopes[g][s] = 0;
-#pragma unroll
-        for (int n = 0; n < NB; n++) { // chosen after the exchange: a choice before it would be a table in memory
-          const float v = __uint_as_float(__shfl_sync(EVERYBODY, __float_as_uint(base[n][g][s]), slot % 8 * 4 + at.column));
-          slopes[g][s] = n == slot / 8 ? v : slopes[g][s];
-        }
-      }
-#pragma unroll 2
-    for (int first = 0; first < reach; first += 8) {
-      const int u = first + at.row < reach ? first + at.row : 0, place = u * TILE + at.column * 2;
-      const bool there = first + at.row < reach;
-      const float4 w = w_hh[unit * H + u];
-      const float2 v = *(const float2 *)(frozen_h + place);
-      float2 d = *(const float2 *)(frozen_dh + place);
-      float products[4];
-#pragma unroll
-      for (int g = 0; g < 4; g++) {
-        d.x = fmaf((&w.x)[g], slopes[g][0], d.x), d.y = fmaf((&w.x)[g], slopes[g][1], d.y);
-        products[g] = fmaf(slopes[g][0], v.x, slopes[g][1] * v.y);
-      }
-      const float product = sum_by_column(products, at);
-      if (there) {
-        *(float2 *)(frozen_dh + place) = d;
-        float *part = (float *)(parts + unit * COLUMNS + u) + at.column;
-        *part += product;
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < NB; n++)
-      if (n * 8 + at.row == slot)
-#pragma unroll
-        for (int g = 0; g < 4; g++) base[n][g][0] = base[n][g][1] = 0;
-    __syncwarp();
-  };
-
-  const int spans = counts[model * COUNTS + SPANS_AT];
-  Span span, next;
-  next.load(records + (spans - 1) * RECORD, at);
-  enter(next, next.open);
-  int fetched = T;
+  float entering[NB][2];
+  wait_for_copies<0>();
+  __syncwarp();
+  if (const u32 open = spans_behind.at(spans - 1).open()) warp.enter(spans_behind.at(spans - 1), open, entering);
   for (int number = spans - 1; number >= 0; number--) {
-    span = next;
-    if (number > 0) next.load(records + (number - 1) * RECORD, at);
-    const int blocks = blocks_of(span.open), opened = __popc(span.open);
-    if (span.open && fetched != span.end - 1) go_to(span.end - 1), find_pairs(span), fetch(span.unit, span.open);
-    for (int t = span.end - 1; span.open && t >= span.start; t--) {
-      float slopes[NB][4][2], dk_now[NB];
-#pragma unroll
-      for (int n = 0; n < NB; n++) {
-        dk_now[n] = 0;
-#pragma unroll
-        for (int g = 0; g < 4; g++) slopes[n][g][0] = slopes[n][g][1] = 0;
-        if (n >= blocks) continue;
-        const float open = at.holds(span.open, n) ? next_k[n] : 0;
-        const float4 states = next_tape[n][PIECES - 1];
-        const float c_before[2] = {states.x, states.y};
-        const u32 both_h = __float_as_uint(states.z);
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-          float v[4], da[4], of_k;
-#pragma unroll
-          for (int g = 0; g < 4; g++) {
-            const float kept = (&next_tape[n][EXACT ? s : 0].x)[g];
-            v[g] = EXACT ? kept : s ? half_high(__float_as_uint(kept)) : half_low(__float_as_uint(kept));
-          }
-          const float h_before = EXACT ? (s ? states.w : states.z) : s ? half_high(both_h) : half_low(both_h);
-          Known known;
-          // A closed slot's tape is an older one: it has no effect, because k is 0.
-          known.find(v, c_before[s], h_before, 1);
-          known.k = open;
-          known.step(dh[n][s], dc[n][s], 1, da, of_k);
-          h[n][s] = open != 0 ? h_before : 0, dk_now[n] += of_k;
-#pragma unroll
-          for (int g = 0; g < 4; g++) slopes[n][g][s] = da[g], base[n][g][s] += da[g];
-        }
-      }
-#pragma unroll
-      for (int s = 0; s < 2; s++) { // what is not finite has its effect through the slopes
-        const bool usable = at.row < D && at.sample(s) < B && (__float_as_uint(next_x[s]) & ~(1u << 31)) < INFINITE;
-        h[NB][s] = usable ? next_x[s] : at.row == D;
-      }
-      int pair_now[NB];
-#pragma unroll
-      for (int n = 0; n < NB; n++) pair_now[n] = pair[n], pair[n] -= t > span.start ? opened : 0;
-      fetched = t - 1; // before the first step it is loaded again
-      x_at -= t > 0 ? B * D : 0, k_at -= t > 0 ? H : 0;
-      if (t == span.start && t > 0) find_pairs(next);
-      int upcoming[NB];
-#pragma unroll
-      for (int n = 0; n < NB; n++) upcoming[n] = t > span.start ? span.unit[n] : next.unit[n];
-      fetch(upcoming, t > span.start ? span.open : next.open);
-      weights.multiply(dh, slopes, span.open, blocks, at);
-      gradient.add(slopes, h, blocks, true);
-#pragma unroll
-      for (int n = 0; n < NB; n++)
-        if (n < blocks) {
-          float sum = dk_now[n];
-          sum += __shfl_xor_sync(EVERYBODY, sum, 1);
-          sum += __shfl_xor_sync(EVERYBODY, sum, 2);
-          if (at.column == 0 && at.holds(span.open, n)) dk[pair_now[n]] = sum;
-        }
-      if (NEED_X)
-#pragma unroll
-        for (int d = 0; d < D; d++)
-#pragma unroll
-          for (int s = 0; s < 2; s++) {
-            float sum = 0;
-#pragma unroll
-            for (int n = 0; n < NB; n++)
-              if (at.holds(span.open, n))
-#pragma unroll
-                for (int g = 0; g < 4; g++) sum = fmaf(w_ih[(g * H + span.unit[n]) * D + d], slopes[n][g][s], sum);
-            sum = sum_over_rows(sum);
-            if (at.row == 0 && at.sample(s) < B) dx[((model * T + t) * B + at.sample(s)) * D + d] = sum;
-          }
-    }
-    // Back over the beginning of the span. Units that open here leave their slots, units that close here come into theirs.
-    const u32 opens = span.record[OPENS_AT], closes = span.record[CLOSES_AT];
-    const int reach = carried ? H : span.record[REACH_AT];
-    for (u32 slots = opens && (carried || span.record[AGAIN_AT]) ? span.open : opens; slots; slots &= slots - 1)
-      distribute(span, __ffs(slots) - 1, reach);
-    if (opens) {
-      gradient.flush(span, opens, parts, at);
-#pragma unroll
-      for (int n = 0; n < NB; n++)
-        if (at.holds(opens, n))
-#pragma unroll
-          for (int s = 0; s < 2; s++) {
-            const int place = span.unit[n] * TILE + at.column * 2 + s;
-            frozen_h[place] = h[n][s], frozen_dh[place] = dh[n][s], frozen_dc[place] = dc[n][s];
-            h[n][s] = dh[n][s] = dc[n][s] = 0;
-          }
-      __syncwarp();
-    }
+    const Span span = spans_behind.at(number), before = spans_behind.at(number - 1);
+    const u32 open = span.open(), opens = span.opens(), closes = span.closes();
+    spans_behind.ask(number - RECORDS + 1);
+    if (open) behind.go_to(span);
+    else let_copies_come();
+    float *const dx_model = NEED_X ? dx + model * T * B * D : dx;
+    const int blocks = blocks_of(open); // a loop for each number of them, as in the forward pass
+    if (blocks == 1) go_back<1>(warp, stream, behind, span, w_ih, dk, dx_model);
+    if (NB >= 2 && blocks == 2) go_back<(NB >= 2 ? 2 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
+    if (NB >= 3 && blocks == 3) go_back<(NB >= 3 ? 3 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
+    if (NB >= 4 && blocks == 4) go_back<(NB >= 4 ? 4 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
+    if (opens) warp.leave(span);
     if (closes) {
-      enter(next, closes);
-      if (span.open & ~opens) { // their contributions were added to the sums of those that stay
-        float closing[NB + 1][2];
-#pragma unroll
-        for (int n = 0; n <= NB; n++)
-#pragma unroll
-          for (int s = 0; s < 2; s++) closing[n][s] = n < NB && at.holds(closes, n < NB ? n : 0) ? h[n][s] : 0;
-        const int both = blocks_of(span.open | closes);
-        weights.multiply(dh, base, closes, both, at);
-        gradient.add(base, closing, both, false);
-      }
+      warp.enter(before, closes, entering);
+      // Their contributions were added to the sums of those that stay.
+      if (open & ~opens) warp.sums.propagate_base(warp.between, entering, closes, at);
     }
+    __syncwarp(); // everybody has read this record
   }
   for (int u = at.row; u < H; u += 8)
 #pragma unroll
     for (int n = 0; n < 2; n++)
-      if (at.sample(n) < B) {
-        const int place = u * TILE + at.column * 2 + n;
-        dh0[state + (i64)at.sample(n) * H + u] = frozen_dh[place], dc0[state + (i64)at.sample(n) * H + u] = frozen_dc[place];
-      }
+      if (at.sample(n) < B) dh0[state + (i64)at.sample(n) * H + u] = frozen_dh[u * TILE + at.column * 2 + n];
 }
