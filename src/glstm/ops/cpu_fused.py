@@ -32,7 +32,7 @@ def plan_for(
     per_sample = isinstance(call.times, Tensor) and call.times.dim() != 1
     if not taped or call.gate.kind != GAUSSIAN or per_sample or x.numel() == 0:
         return None
-    shapes = (x.shape, *map(shape_of, (*weights, h0, c0)), *map(shape_of, values))
+    shapes = tuple(map(shape_of, (x, *weights, h0, c0, *values)))
     return Plan(call) if match(shapes, call, x.shape[0]) else None
 
 
@@ -41,7 +41,8 @@ class Plan:
     call: Call
 
     def forward(
-        self, times: Maybe, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Maybe, b_hh: Maybe, h0: Maybe, c0: Maybe, *values
+        self, times: Maybe, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Maybe, b_hh: Maybe, h0: Maybe, c0: Maybe,
+        *values: Tensor,
     ) -> tuple[Made, Any, tuple[Tensor, ...]]:  # fmt: skip
         moments = self.moments(times)
         k = table(self.call.gate, moments, *values)
@@ -59,12 +60,12 @@ class Plan:
     ) -> list[Maybe]:
         _, x, w_ih, w_hh, b_ih, b_hh, _, _, mu, sigma, moments, k, h0, c0, tape = saved
         mu, sigma = cpu.plain(mu), cpu.plain(sigma)
-        d_mu, d_sigma = mu.new_zeros(2, len(mu))
+        d_mu, d_sigma = torch.zeros_like(mu), torch.zeros_like(sigma)
         gate = gaussian(moments, mu, sigma, d_mu, d_sigma)
+        inputs, (how, schedule) = Inputs(x, w_ih, w_hh, b_ih, k, None, h0, c0), record
         dx, dw_ih, dw_hh, db, _, _, dh0, dc0 = cpu.backward(
-            (*gradients, None), Inputs(x, w_ih, w_hh, b_ih, k, None, h0, c0), tape, *record,
-            self.call.candidate, needs[0], needs[5], gate,
-        )  # fmt: skip
+            (*gradients, None), inputs, tape, how, schedule, self.call.candidate, needs[0], needs[5], gate
+        )
         return [
             dx, dw_ih, dw_hh, db, None if db is None or b_hh is None else db.clone(), dh0,
             dc0 if needs[6] else None, d_mu, d_sigma,
