@@ -210,15 +210,14 @@ def plan_for(
     """None where shapes do not fit each other, which the operator explains, or do not fit on the device."""
     gate, times, backwards, candidate, sequence = call
     kind = times.start if isinstance(times, range) else (times.dtype, times.shape)
-    w_ih, w_hh, b_ih, b_hh = weights
-    shapes = (x.shape, w_ih.shape, w_hh.shape, *[shape_of(part) for part in (b_ih, b_hh, h0, c0)], *map(shape_of, values))
+    shapes = tuple(map(shape_of, (x, *weights, h0, c0, *values)))
     exact = gpu.exact_for(x.dtype)
     key = (x.device, shapes, kind, gate, backwards, candidate, sequence, taped, exact)
     if key not in _plans:
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
         fits = match(shapes, call, x.shape[0])
-        shape = gpu.shape_for(x, w_hh, exact) if fits else None
+        shape = gpu.shape_for(x, weights[1], exact) if fits else None
         _plans[key] = None if shape is None else Plan(call, x, shape, len(values), taped)
     return _plans[key]
 
