@@ -30,7 +30,8 @@
                                 float *, float *, float *, float *);                                                \
   size_t glstm_single_space##M(const Layer *, const Schedule *);                                                    \
   void glstm_single_forward##M(const Layer *, const Schedule *, int, float *);                                      \
-  int glstm_sigmoid_tanh##M(const float *, float *, float *, int);
+  int glstm_sigmoid_tanh##M(const float *, float *, float *, int);                                                   \
+  int glstm_by_powers##M(const float *, float *, float *, int);
 
 #define FIELDS(M, lanes)                                                                                             \
   {                                                                                                                  \
@@ -38,7 +39,7 @@
         glstm_dense_transposed_size##M, glstm_dense_pack_transposed##M, glstm_dense_backward_space##M,               \
         glstm_dense_backward##M, glstm_dense_unpack##M, glstm_sparse_space##M, glstm_sparse_tape_size##M,            \
         glstm_sparse_forward##M, glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M,    \
-        glstm_single_forward##M, glstm_sigmoid_tanh##M                                                               \
+        glstm_single_forward##M, glstm_sigmoid_tanh##M, glstm_by_powers##M                                           \
   }
 
 typedef struct {
@@ -61,6 +62,7 @@ typedef struct {
   size_t (*single_space)(const Layer *, const Schedule *);
   void (*single_forward)(const Layer *, const Schedule *, int, float *);
   int (*sigmoid_tanh)(const float *, float *, float *, int);
+  int (*by_powers)(const float *, float *, float *, int);
 } Kernels;
 
 DECLARE(_plain)
@@ -94,6 +96,13 @@ int glstm_lanes(int lanes) {
 int glstm_nonlinearities(const float *x, float *sigmoid, float *tanh, int n) {
   FloatState before = flush_subnormals();
   int done = kernels()->sigmoid_tanh(x, sigmoid, tanh, n);
+  set_float_state(before);
+  return done;
+}
+
+int glstm_nonlinearities_by_powers(const float *x, float *sigmoid, float *tanh, int n) {
+  FloatState before = flush_subnormals();
+  int done = kernels()->by_powers(x, sigmoid, tanh, n);
   set_float_state(before);
   return done;
 }
