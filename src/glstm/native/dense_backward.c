@@ -155,14 +155,14 @@ typedef struct {
 /* Derivatives for `count` blocks of units: fills da, moves dh and dc one step back, adds to dk. What dh gets through the
    gates is added afterwards, by the product with the transposed weights. */
 INLINE void slopes(int count, const Rows *row, int jb, int Hp, int logistic) {
-  const float one[TOGETHER] = {-1, -1, -1, -1, -1};
-  vf c_new[TOGETHER], scaled[TOGETHER], e[TOGETHER];
+  const int natural[TOGETHER] = {1, 1, 1, 1, 1};
+  vf c_new[TOGETHER], a[TOGETHER], e[TOGETHER];
   for (int n = 0; n < count; n++) {
     const float *p = row->tape + (jb + n) * VL;
     c_new[n] = load(p + Hp) * load(p + 4 * Hp) + load(p) * load(p + 2 * Hp);
-    scaled[n] = before_tanh(c_new[n] * TWICE_LOG2_E);
+    a[n] = before_tanh(c_new[n] + c_new[n]);
   }
-  exp2_plus(count, scaled, one, e);
+  powers(count, natural, a, e);
   for (int n = 0; n < count; n++) {
     int at = (jb + n) * VL;
     const float *p = row->tape + at;
@@ -189,6 +189,7 @@ INLINE void slopes(int count, const Rows *row, int jb, int Hp, int logistic) {
 INLINE void all_slopes(const Rows *row, int blocks, int Hp, int logistic) {
   int jb = 0;
   for (; jb + 4 <= blocks; jb += 4) slopes(4, row, jb, Hp, logistic);
+  for (; jb + 2 <= blocks; jb += 2) slopes(2, row, jb, Hp, logistic);
   for (; jb < blocks; jb++) slopes(1, row, jb, Hp, logistic);
 }
 

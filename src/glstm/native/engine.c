@@ -34,7 +34,8 @@
   size_t glstm_single_backward_space##M(const Layer *, const Schedule *);                                           \
   void glstm_single_backward##M(const Layer *, const Gradients *, const Schedule *, int, float *, const Sums *,     \
                                 float *);                                                                           \
-  int glstm_sigmoid_tanh##M(const float *, float *, float *, int);
+  int glstm_sigmoid_tanh##M(const float *, float *, float *, int);                                                  \
+  int glstm_by_powers##M(const float *, float *, float *, int);
 
 #define FIELDS(M, lanes)                                                                                             \
   {                                                                                                                  \
@@ -43,7 +44,7 @@
         glstm_dense_backward##M, glstm_dense_unpack##M, glstm_sparse_space##M, glstm_sparse_tape_size##M,            \
         glstm_sparse_forward##M, glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M,    \
         glstm_single_tape_size##M, glstm_single_forward##M, glstm_single_backward_space##M, glstm_single_backward##M,\
-        glstm_sigmoid_tanh##M                                                                                        \
+        glstm_sigmoid_tanh##M, glstm_by_powers##M                                                                    \
   }
 
 typedef struct {
@@ -69,6 +70,7 @@ typedef struct {
   size_t (*single_backward_space)(const Layer *, const Schedule *);
   void (*single_backward)(const Layer *, const Gradients *, const Schedule *, int, float *, const Sums *, float *);
   int (*sigmoid_tanh)(const float *, float *, float *, int);
+  int (*by_powers)(const float *, float *, float *, int);
 } Kernels;
 
 DECLARE(_plain)
@@ -102,6 +104,13 @@ int glstm_lanes(int lanes) {
 int glstm_nonlinearities(const float *x, float *sigmoid, float *tanh, int n) {
   FloatState before = flush_subnormals();
   int done = kernels()->sigmoid_tanh(x, sigmoid, tanh, n);
+  set_float_state(before);
+  return done;
+}
+
+int glstm_nonlinearities_by_powers(const float *x, float *sigmoid, float *tanh, int n) {
+  FloatState before = flush_subnormals();
+  int done = kernels()->by_powers(x, sigmoid, tanh, n);
   set_float_state(before);
   return done;
 }
