@@ -59,7 +59,7 @@ struct Block {
   std::vector<char> shared;
   std::map<u32, Barrier> barriers;
 };
-struct Copy { u32 to; const void *from; };
+struct Copy { u32 to; const void *from; int bytes; };
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack; // memory that is never touched costs nothing
@@ -284,12 +284,14 @@ inline u32 shared_address(const void *p) {
 inline float load_early(const float *p) { return *p; }
 template <typename V> inline void load_early(V &v, const V *p, bool wanted) { if (wanted) v = *p; }
 // As late as possible: when the thread waits for it.
-inline void copy_early(u32 address, const void *p, bool wanted) { if (wanted) device::me->copies.back().push_back({address, p}); }
+template <int BYTES = 16> inline void copy_early(u32 address, const void *p, bool wanted) {
+  if (wanted) device::me->copies.back().push_back({address, p, BYTES});
+}
 inline void end_copies() { device::me->copies.emplace_back(); }
 template <int LAST> inline void wait_for_copies() {
   auto &groups = device::me->copies;
   for (; groups.size() > LAST + 1; groups.erase(groups.begin()))
-    for (auto copy : groups.front()) std::memcpy(device::at(copy.to), copy.from, 16);
+    for (auto copy : groups.front()) std::memcpy(device::at(copy.to), copy.from, copy.bytes);
 }
 inline void load_columns(u32 r[4], u32 address, bool two) {
   device::exchange(&address, 1, [&](auto slots) {

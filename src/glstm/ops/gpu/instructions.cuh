@@ -89,11 +89,15 @@ __device__ __forceinline__ void load_early(float4 &v, const float4 *p, bool want
                : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w) : "l"(p), "r"((u32)wanted));
 }
 
-// Copies 16 bytes to shared memory while the thread goes on, if wanted. Copies form groups, and a thread waits for its own:
-// for all groups but the last few. Then it has to meet the others to see theirs.
-__device__ __forceinline__ void copy_early(u32 address, const void *p, bool wanted) {
-  asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.cg.shared.global [%0], [%1], 16;}"
-               :: "r"(address), "l"(p), "r"((u32)wanted) : "memory");
+// Copies 4, 8 or 16 bytes to shared memory while the thread goes on, if wanted. Copies form groups, and a thread waits for
+// its own: for all groups but the last few. Then it has to meet the others to see theirs.
+template <int BYTES = 16> __device__ __forceinline__ void copy_early(u32 address, const void *p, bool wanted) {
+  if (BYTES == 16)
+    asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.cg.shared.global [%0], [%1], 16;}"
+                 :: "r"(address), "l"(p), "r"((u32)wanted) : "memory");
+  else
+    asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.ca.shared.global [%0], [%1], %3;}"
+                 :: "r"(address), "l"(p), "r"((u32)wanted), "n"(BYTES) : "memory");
 }
 __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LAST> __device__ __forceinline__ void wait_for_copies() {

@@ -291,6 +291,7 @@ __device__ __forceinline__ void go_back(Backward<K> &warp, Tape &tape, Behind &b
   }
 }
 
+#define RECORDS 4 // a record is asked for three spans before its own, and is needed in the one before
 #define FEW (NB < 2 ? NB : 2) // blocks of slots: most spans have no more, and then nothing is kept for others
 struct Outputs {
   const float *w_ih;
@@ -300,7 +301,7 @@ struct Outputs {
 // Back through spans, from number `number` on, as long as the units in slots are in more than FEW blocks, or are not: as K
 // says. Returns the number of the next one. All units that are open at the end come into their slots before the last span.
 template <int K>
-__device__ __forceinline__ int go_through(Backward<K> &warp, Tape &tape, Behind &behind, const Records &records, int number, const Outputs &out) {
+__device__ __forceinline__ int go_through(Backward<K> &warp, Tape &tape, Behind &behind, const Records<RECORDS> &records, int number, const Outputs &out) {
   for (; number >= 0; number--) {
     const bool end = number == records.spans;
     const Span span = records.at(number), before = records.at(number - 1);
@@ -341,7 +342,7 @@ __device__ __noinline__ void
 #else
 __device__ __forceinline__ void
 #endif
-go_through_many(State &state, const Records &records, const Outputs &out) {
+go_through_many(State &state, const Records<RECORDS> &records, const Outputs &out) {
   Backward<NB> all(state.means);
   Tape tape = state.tape;
   Behind behind = state.behind;
@@ -379,7 +380,7 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
     return;
   }
   const int spans = counts[model * COUNTS + SPANS_AT];
-  const Records spans_behind(records + model * T * RECORD, records_memory, spans, at);
+  const Records<RECORDS> spans_behind(records + model * T * RECORD, records_memory, spans, at);
   for (int n = 1; n < RECORDS; n++) spans_behind.ask(spans - n);
   Tape stream(tape + row * ROW, ring, counts[model * COUNTS + PAIRS_AT], at);
   final_h += warp_number * H * TILE, dk += row, w_ih += model * 4 * H * D;
