@@ -29,6 +29,7 @@ SOURCES = {
 }
 THREADS = 256  # of kernels whose threads have nothing to do with each other
 STEPS = 4  # that a warp of finish_k takes
+GROUPS, MANY_TILES = 8, 64  # threads that share the tiles of a sum, if there are so many
 MOST_PLANS = 512
 
 
@@ -212,10 +213,13 @@ def backward(kind: Kind, room: Room, schedule: Schedule, dh_n, dc_n, x, w_ih, w_
         *_addresses(schedule.records, schedule.counts), parts, whole, firsts, of_pairs, *_addresses(dx, dh0, dc0),
         _own_numbers(x), room.pairs,
     )  # fmt: skip
-    _launch(run, "finish_weights", on, (-(-numbers // THREADS), 1), THREADS, 6, models, tiles)(
+    groups = GROUPS if tiles >= MANY_TILES else 1
+    grid = (-(-numbers * groups // THREADS), 1)
+    _launch(run, "finish_weights", on, grid, THREADS, 6, models, tiles, groups)(
         parts, whole, *_addresses(schedule.moments, dw_ih, dw_hh, db)
     )
-    _launch(run, "finish_k", on, (-(-steps * LANES // (STEPS * THREADS)), models), THREADS, 6, steps, tiles)(
+    grid = (-(-steps * LANES * groups // (STEPS * THREADS)), models)
+    _launch(run, "finish_k", on, grid, THREADS, 6, steps, tiles, groups)(
         of_pairs, *_addresses(schedule.records, schedule.steps, schedule.counts), firsts, dk.data_ptr()
     )
     return dx.sum(0) if dx is not None and x.dim() == 3 else dx, dw_ih, dw_hh, db, dk, dh0, dc0
