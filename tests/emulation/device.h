@@ -17,6 +17,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __align__(n)
@@ -285,7 +286,7 @@ inline float load_early(const float *p) { return *p; }
 template <typename V> inline void load_early(V &v, const V *p, bool wanted) { if (wanted) v = *p; }
 template <int WORDS> inline void load_early(u32 *v, const void *p, bool wanted) { if (wanted) std::memcpy(v, p, 4 * WORDS); }
 // Nothing arrives before it is waited for.
-template <int BYTES> inline void copy_early(u32 to, const void *from, bool wanted) {
+template <int BYTES = 16> inline void copy_early(u32 to, const void *from, bool wanted) {
   if ((to | (u32)(size_t)from) % BYTES) std::fprintf(stderr, "a copy is not aligned\n"), std::abort();
   if (wanted) device::me->copies.push_back({device::at(to), from, BYTES, device::me->groups});
 }

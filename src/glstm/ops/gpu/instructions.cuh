@@ -101,7 +101,7 @@ template <int WORDS> __device__ __forceinline__ void load_early(u32 *v, const vo
 }
 
 // Copies into shared memory that nobody waits for: 4, 8 or 16 bytes, if wanted. Those before `end_copies` are one group.
-template <int BYTES> __device__ __forceinline__ void copy_early(u32 to, const void *from, bool wanted) {
+template <int BYTES = 16> __device__ __forceinline__ void copy_early(u32 to, const void *from, bool wanted) {
   if constexpr (BYTES == 16) // past the cache of a multiprocessor
     asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.cg.shared.global [%0], [%1], 16;}"
                  :: "r"(to), "l"(from), "r"((u32)wanted) : "memory");
