@@ -56,7 +56,7 @@ def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, whe
     ranks = scan.ranks_for(hidden, tiles, device.major >= 9, processors)
     if not ranks:
         return None
-    samples = scan.samples_for(batch, models, ranks, processors)
+    samples = scan.samples_for(hidden, batch, models, ranks, processors)
     shape = scan.Shape(models, length, batch, hidden, exact, ranks, samples, room)
     return shape if shape.shared_bytes <= room else None
 

@@ -121,6 +121,13 @@ template <int WORDS> __device__ __forceinline__ void load_shared(u32 *v, u32 add
   else asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v[0]) : "r"(address));
 }
 
+// For numbers that are read much later: the caches keep others before them.
+template <int WORDS> __device__ __forceinline__ void store_words(u32 *p, const u32 *v) {
+  if constexpr (WORDS == 4)
+    asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" :: "l"(p), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+  else if constexpr (WORDS == 2) asm volatile("st.global.cs.v2.u32 [%0], {%1,%2};" :: "l"(p), "r"(v[0]), "r"(v[1]) : "memory");
+  else asm volatile("st.global.cs.u32 [%0], %1;" :: "l"(p), "r"(v[0]) : "memory");
+}
 // Not a branch, so that instructions before and after it can change places.
 __device__ __forceinline__ void store_if(bool wanted, void *p, uint4 v) {
   asm volatile("{.reg .pred w;\n setp.ne.u32 w, %5, 0;\n @w st.global.v4.u32 [%0], {%1,%2,%3,%4};}"
