@@ -25,7 +25,7 @@ CHUNK = 8  # pairs of the tape that backward copies at once: see sparse_sums.cuh
 SOURCES = {
     "schedule": ("schedule.cu",),
     "forward": ("sparse.cuh", "sparse.cu"),
-    "backward": ("sparse.cuh", "sparse_sums.cuh", "sparse_backward.cu", "sparse_finish.cu"),
+    "backward": ("sparse.cuh", "sparse_sums.cuh", "sparse_changes.cuh", "sparse_backward.cu", "sparse_finish.cu"),
 }
 THREADS = 256  # of kernels whose threads have nothing to do with each other
 STEPS = 4  # that a warp of finish_k takes
