@@ -127,8 +127,7 @@ static void closing_backward(SlotsBack *n, int slot, int u, Listed others) {
   n->frozen_h[u] = 0;
 }
 
-/* Where a span begins, backward. `left`: units that closed here; `now` and `before`: the open units of the span and of
-   the one before. h: of all slots, before the span's first step. */
+/* Where a span begins, backward. h: of all slots, before the span's first step. */
 static void undo_begin_span(SlotsBack *n, const Schedule *schedule, int span, const float *h) {
   Listed came = listed(schedule->arriving, schedule->arriving_slots, schedule->arriving_offset, span);
   Listed left = listed(schedule->leaving, schedule->leaving_slots, schedule->leaving_offset, span);

@@ -5,13 +5,13 @@
 
 typedef struct {
   vf i, f, g, o; /* what goes into the gates */
-} Sums4;
+} GateSums;
 
 INLINE vf value_in(const float *h, const vf *h_vector, int slot) { return h ? splat(h[slot]) : pick(*h_vector, slot); }
 
 /* The sums of the four gates of one vector of slots, from `at` on. h: of all slots, in memory; or, if one vector holds all used
    slots, NULL, and h_vector is that vector. */
-INLINE Sums4 sums_of(const Slots *n, const StepRange *s, const float *x, const float *h, const vf *h_vector, int at) {
+INLINE GateSums sums_of(const Slots *n, const StepRange *s, const float *x, const float *h, const vf *h_vector, int at) {
   int cap = n->capacity, q = 0;
   const float *base = n->base + at, *weights = n->w + at;
   vf a0 = load(base), a1 = load(base + cap), a2 = load(base + 2 * cap), a3 = load(base + 3 * cap);
@@ -32,13 +32,13 @@ INLINE Sums4 sums_of(const Slots *n, const StepRange *s, const float *x, const f
     vf p = value_in(h, h_vector, s->slots[q]);
     a0 += p * load(w), a1 += p * load(w + cap), a2 += p * load(w + 2 * cap), a3 += p * load(w + 3 * cap);
   }
-  return (Sums4){a0 + b0, a1 + b1, a2 + b2, a3 + b3};
+  return (GateSums){a0 + b0, a1 + b1, a2 + b2, a3 + b3};
 }
 
 /* h and c after a step. The functions are quotients, which are divided as late as possible: a product of two needs one
    division, and divisions are slow. An empty slot has k = 0 and is never read: its old value need not stay the same bit
    for bit, as with `mix`. */
-INLINE void step(const Slots *n, Sums4 sums, vf k, vf *h, vf *c) {
+INLINE void step(const Slots *n, GateSums sums, vf k, vf *h, vf *c) {
   Quotient i = fast_sigmoid_i_f(sums.i), f = fast_sigmoid_i_f(sums.f), o = fast_sigmoid(sums.o);
   Quotient g = n->l->logistic ? fast_sigmoid(sums.g) : fast_tanh(sums.g);
   vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c;
@@ -49,7 +49,7 @@ INLINE void step(const Slots *n, Sums4 sums, vf k, vf *h, vf *c) {
 }
 
 /* The same with a tape, and with the functions of all other paths: gradients get their errors, too. */
-INLINE void taped_step(const Slots *n, Sums4 sums, vf k, vf *h, vf *c, float *tape) {
+INLINE void taped_step(const Slots *n, GateSums sums, vf k, vf *h, vf *c, float *tape) {
   vf i = sigmoid(sums.i), f = sigmoid(sums.f), o = sigmoid(sums.o);
   vf g = n->l->logistic ? sigmoid(sums.g) : tanh_(sums.g);
   vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c, c_new = f * *c + i * g, squashed = tanh_(c_new);
@@ -59,7 +59,7 @@ INLINE void taped_step(const Slots *n, Sums4 sums, vf k, vf *h, vf *c, float *ta
   *c = k * c_new + old_c;
 }
 
-INLINE void any_step(const Slots *n, Sums4 sums, vf k, vf *h, vf *c, float *tape) {
+INLINE void any_step(const Slots *n, GateSums sums, vf k, vf *h, vf *c, float *tape) {
   if (tape) taped_step(n, sums, k, h, c, tape);
   else step(n, sums, k, h, c);
 }
