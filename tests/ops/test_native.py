@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glstm import GLSTM
+from glstm import GLSTM, LSTM
 from glstm.ops import cpu, gated_lstm
 from helpers import relative_error
 
@@ -108,6 +108,32 @@ def test_outputs_and_gradients_against_float64(
     for mine, exact in zip(single, double, strict=True):
         if mine.requires_grad and exact.grad is not None:
             assert relative_error(mine.grad.double(), exact.grad) < 1e-5
+
+
+@pytest.mark.parametrize("size", [(9, 64, 16, 128), (7, 5, 40, 70), (3, 13, 130, 33), (4, 1, 3, 110)], ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ordinary_sizes_against_torch_in_float64(size, threads):
+    """Weights of several vectors in both directions, tiles of every height, inputs beside units in one vector."""
+    steps, batch, inputs, hidden = size
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    mine, exact = LSTM(inputs, hidden), torch.nn.LSTM(inputs, hidden, dtype=torch.float64)
+    exact.load_state_dict(mine.state_dict())
+    x = torch.randn(steps, batch, inputs, requires_grad=True)
+    y = x.detach().double().requires_grad_()
+    weight = torch.randn(steps, batch, hidden)
+    with cpu.forcing("dense"):
+        output, final = mine(x)
+        (output * weight).sum().backward()
+        with torch.no_grad():
+            again, _ = mine(x)
+    expected, expected_final = exact(y)
+    (expected * weight.double()).sum().backward()
+    for found, right in zip((output, again, *final), (expected, expected, *expected_final), strict=True):
+        assert relative_error(found.double(), right) < 1e-6
+    assert relative_error(x.grad.double(), y.grad) < 1e-5
+    for (name, parameter), right in zip(mine.named_parameters(), exact.parameters(), strict=True):
+        assert relative_error(parameter.grad.double(), right.grad) < 1e-5, name
 
 
 @pytest.mark.parametrize("batch", [1, 40])
