@@ -11,7 +11,6 @@ from glstm.ops import registered
 from glstm.ops.contract import Inputs, Made
 from glstm.ops.reference import open_step
 
-OPERATOR = torch.ops.glstm.gated_lstm.default
 
 
 def portable(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -24,7 +23,7 @@ def portable(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
         raise UserError(
             f"portable takes what torch.export.export returns, not {type(program).__name__}: export the model first"
         )
-    return program.run_decompositions({OPERATOR: _decomposed})
+    return program.run_decompositions({registered.forward._opoverload: _decomposed})
 
 
 def scan(inputs: Inputs, candidate: str, sequence: bool, cells: bool) -> Made:
@@ -60,6 +59,3 @@ def _decomposed(*arguments) -> tuple[Tensor, ...]:
     made = scan(Inputs(*tensors), candidate, sequence, cells)
     h, c = (x.new_empty(0) if part is None else part for part in (made.h, made.c))
     return h, made.h_n, made.c_n, c, x.new_empty(0), x.new_empty(0, dtype=torch.int64)
-
-
-assert registered.forward  # the operator is registered there
