@@ -15,7 +15,6 @@ from torch.nn.functional import threshold as cut_off
 from torch.overrides import TorchFunctionMode
 
 from glstm.errors import UserError
-from glstm.ops.contract import Inputs, Made
 
 DOMAIN, VERSION = "glstm", 1  # of the functions in an exported file
 OLDEST_OPSET = 13
@@ -36,10 +35,14 @@ def tracing() -> bool:
 class Translatable(TorchFunctionMode):
     """Inside it, a gate computes with operations that both exporters know, and that are exact in ONNX.
 
-    Of a remainder, they would write x - floor(x / y) y: for x = 1e6 in 32 bits, that is off by 0.06.
+    Of a remainder, they would write x - floor(x / y) y: for x = 1e6 in 32 bits, that is off by 0.06. A number that
+    meets a tensor of 64 bits would become one of 32 bits: for seconds since 1970, that is off by a minute.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        wide = any(isinstance(one, Tensor) and one.dtype == torch.float64 for one in args)
+        if wide and func in ARITHMETIC and not tracing():
+            args = [torch.tensor(one, dtype=torch.float64) if isinstance(one, float) else one for one in args]
         return INSTEAD.get(func, func)(*args, **(kwargs or {}))
 
 
@@ -53,6 +56,10 @@ def _threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fa
     return torch.where(input > threshold, input, torch.full_like(input, value))
 
 
+ARITHMETIC = {
+    torch.add, torch.sub, torch.mul, torch.div, Tensor.add, Tensor.sub, Tensor.mul, Tensor.div, Tensor.__add__,
+    Tensor.__radd__, Tensor.__sub__, Tensor.__rsub__, Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__,
+}  # fmt: skip
 INSTEAD = {
     torch.remainder: _remainder, Tensor.remainder: _remainder, Tensor.__mod__: _remainder,
     cut_off: _threshold, torch.threshold: _threshold,
@@ -66,9 +73,10 @@ def register() -> None:
     register_custom_op_symbolic("glstm::gated_lstm", _symbolic, OLDEST_OPSET)
 
 
-def open_lstm(inputs: Inputs, candidate: str) -> Made:
-    """The recurrence with every unit always open, as ONNX's LSTM; `k` is not looked at."""
-    x, w_ih, w_hh, b, _, _, h0, c0 = inputs
+def open_lstm(
+    x: Tensor, w_ih: Tensor, w_hh: Tensor, b: Tensor | None, h0: Tensor, c0: Tensor, candidate: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All h, final h and final c with every unit always open, from ONNX's LSTM."""
     bias = x.new_zeros(w_hh.shape[0]) if b is None else b
     w, r, bias = (_in_order_of_onnx(part).unsqueeze(0) for part in (w_ih, w_hh, bias))
     bias = torch.cat((bias, torch.zeros_like(bias)), -1)  # ONNX has two of them, as torch has
@@ -83,12 +91,13 @@ def open_lstm(inputs: Inputs, candidate: str) -> Made:
             "LSTM", (*given[:4], None, *given[4:]), _attributes(candidate, w_hh.shape[-1]),
             dtypes=[x.dtype] * 3, shapes=[(x.shape[0], *state), state, state],
         )  # fmt: skip
-    return Made(h.squeeze(1), h_n.squeeze(0), c_n.squeeze(0), None, None)
+    return h.squeeze(1), h_n.squeeze(0), c_n.squeeze(0)
 
 
 def _in_order_of_onnx(rows: Tensor) -> Tensor:
     """i o f g, where torch has i f g o."""
-    i, f, g, o = rows.chunk(4)
+    size = rows.shape[0] // 4
+    i, f, g, o = (rows[n * size : (n + 1) * size] for n in range(4))
     return torch.cat((i, o, f, g))
 
 
@@ -106,7 +115,7 @@ class _TracedLSTM(torch.autograd.Function):
 
     @staticmethod
     def symbolic(g, x, w, r, b, h0, c0, candidate):
-        hidden = h0.type().sizes()[-1]
+        hidden = r.type().sizes()[-1]
         return g.op(
             "LSTM", x, w, r, b, _missing(g), h0, c0, outputs=3, hidden_size_i=hidden,
             activations_s=_attributes(candidate, hidden)["activations"],
@@ -118,6 +127,9 @@ def _missing(g: Any) -> Any:
     return g.op("prim::Constant").setType(torch._C.NoneType.get())
 
 
+KINDS = {"Half": "FLOAT16", "BFloat16": "BFLOAT16", "Float": "FLOAT", "Double": "DOUBLE"}
+
+
 @dataclass(frozen=True)
 class _Function:
     """The recurrence as a function that is part of the exported file: the older exporter cannot write a Scan itself.
@@ -127,22 +139,24 @@ class _Function:
 
     candidate: str
     tables: int  # 1, or 2 if the output has its own
+    kind: str  # of the numbers, such as FLOAT
     onnx_opset: int
 
     @property
     def name(self) -> str:
-        return f"gated_lstm_{self.candidate}" + "_k_h" * (self.tables - 1)
+        return f"gated_lstm_{self.candidate}_{self.kind.lower()}" + "_k_h" * (self.tables - 1)
 
     @property
     def opset(self) -> SimpleNamespace:
         return SimpleNamespace(domain=DOMAIN, version=VERSION)
 
     def to_function_proto(self) -> Any:
-        from glstm.ops.onnx_graph import Graph, helper, recurrence
+        from glstm.ops.onnx_graph import Graph, TensorProto, helper, recurrence
 
         graph, inputs = Graph(opset=self.onnx_opset), ["sums", "w_hh", "h0", "c0", "k", "k_h"][: 4 + self.tables]
         sums, w_hh, h0, c0, k, *k_h = inputs
-        results = recurrence(graph, sums, k, w_hh, h0, c0, self.candidate, k_h=k_h[0] if k_h else None)
+        options = {"k_h": k_h[0] if k_h else None, "kind": TensorProto.DataType.Value(self.kind)}
+        results = recurrence(graph, sums, k, w_hh, h0, c0, self.candidate, **options)
         outputs = ["h", "h_n", "c_n"]
         for made, name in zip(results, outputs, strict=True):
             graph.named(made, name)
@@ -159,7 +173,8 @@ def _symbolic(g, x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, sequence, cells, t
     sums = g.op("MatMul", x, g.op("Transpose", w_ih, perm_i=[1, 0]))
     sums = sums if symbolic_helper._is_none(b) else g.op("Add", sums, b)
     tables = [k] if symbolic_helper._is_none(k_h) else [k, k_h]
-    function = _Function(symbolic_helper._maybe_get_const(candidate, "s"), len(tables), g.opset)
+    kind = KINDS[x.type().scalarType()]
+    function = _Function(symbolic_helper._maybe_get_const(candidate, "s"), len(tables), kind, g.opset)
     recurrent = g.op("Transpose", w_hh, perm_i=[1, 0])
     h, h_n, c_n = g.onnxscript_op(function, sums, recurrent, h0, c0, *tables, outputs=3)
     hidden = w_hh.type().sizes()[-1]

@@ -54,13 +54,14 @@ def recurrence(
     *,
     k_h: str | None = None,
     hidden: int | None = None,
+    kind: int = TensorProto.FLOAT,
     backwards: bool = False,
     name: str = "",
 ) -> tuple[str, str, str]:
     """All h (T, B, H), the last h and the last c (B, H), of one layer and direction.
 
     sums (T, B, 4H) are those of inputs and biases, w_hh is transposed, (H, 4H); k and k_h are (T, H) or (T, B, H).
-    `hidden`, where it is known, is H.
+    `hidden`, where it is known, is H; `kind` is the type of all numbers.
     """
     body = Graph(f"in{name}_", graph)
     tables = [k] if k_h is None else [k, k_h]
@@ -71,13 +72,10 @@ def recurrence(
     for made, one in zip((h_new, c_new, h_new), outputs, strict=True):
         body.named(made, one)
     state, gates = (None, None) if hidden is None else (["batch", hidden], ["batch", 4 * hidden])
-    inputs = [
-        value_info(h, state),
-        value_info(c, state),
-        value_info(read, gates),
-        *(value_info(one, None) for one in opened),
-    ]
-    subgraph = helper.make_graph(body.nodes, f"step{name}", inputs, [value_info(one, state) for one in outputs])
+    shapes = {h: state, c: state, read: gates, **dict.fromkeys(opened)}
+    inputs = [value_info(one, shape, kind) for one, shape in shapes.items()]
+    results = [value_info(one, state, kind) for one in outputs]
+    subgraph = helper.make_graph(body.nodes, f"step{name}", inputs, results)
     scanned = [sums, *tables]
     h_n, c_n, all_h = graph.add(
         "Scan", h0, c0, *scanned, outputs=3, body=subgraph, num_scan_inputs=len(scanned),

@@ -37,7 +37,7 @@ def scan(inputs: Inputs, candidate: str, sequence: bool, cells: bool) -> Made:
         *opened, w = rest
         h_new, c_new, _ = open_step(drive_n + h @ w, c, candidate)
         h, c = _mixed(opened[-1], h_new, h), _mixed(opened[0], c_new, c)
-        return [h, c, *([h.clone()] if sequence else []), *([c.clone()] if cells else [])]
+        return [h, c, h.clone(), *([c.clone()] if cells else [])]  # something for every step, or ONNX's exporter warns
 
     # Copies, because a scan takes no tensor twice, and returns none.
     state = [h0.clone(), c0.clone()]
