@@ -290,7 +290,8 @@ class GatedLSTM(TimedWeights):
         outputs: list[Tensor] = []
         # The table of openness need not exist where nobody asks for it.
         plain = valid is None and self._recorded is None and self._given is None
-        unseen, to_onnx = plain and not watched((x,)), plain and onnx_export.exporting()
+        seen = watched((x,))
+        unseen, to_onnx = plain and not seen, plain and seen and onnx_export.exporting()
         for row, (depth, suffix) in enumerate(self.places()):
             if outputs and row % self.num_directions == 0:
                 x = _side_by_side(outputs)
@@ -333,6 +334,13 @@ class GatedLSTM(TimedWeights):
         if self._recorded is not None:
             self._recorded.append(k)
         return k.flip(0) if suffix.endswith("_reverse") else k
+
+    def _slow_forward(self, *input, **named):
+        """torch calls this while it traces. Its older exporter to ONNX gives by position what is taken by name only."""
+        if len(input) > 3:
+            with warnings.catch_warnings(action="ignore"):  # of the tracer
+                named["sequence"] = bool(input[3])
+        return super()._slow_forward(*input[:3], **named)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __prepare_scriptable__(self):
         raise TypeError(

@@ -24,12 +24,13 @@ START = 1.7e9  # seconds since 1970: 32 bits do not hold them
 class Several(nn.Module):
     """Layers of several kinds: with times that are given, or part of the module, or only counted."""
 
+    late: torch.Tensor
+
     def __init__(self):
         super().__init__()
-        self.carried = glstm.GLSTM(3, 5, mu=(1, 40), sigma=20.0)
+        self.carried = glstm.GLSTM(3, 5, mu=(START, START + 40), sigma=20.0)
         self.phased = glstm.PLSTM(3, 5, bias=False, tau=(8.3, 25.0), s=(0.0, 20.0), r=0.4, candidate="sigmoid")
-        self.dated = glstm.GLSTM(3, 4, mu=(START, START + 90), sigma=30.0)
-        self.register_buffer("seconds", START + torch.linspace(0, 100, STEPS, dtype=torch.float64))
+        self.register_buffer("late", 1e6 + torch.linspace(0, 100, STEPS))  # a remainder of these must be exact
         self.plain = glstm.LSTM(3, 4, 2, bidirectional=True)
         self.logistic = glstm.LSTM(3, 5, candidate="sigmoid", bias=False)
 
@@ -39,8 +40,7 @@ class Several(nn.Module):
             outputs,
             h_n,
             c_n,
-            self.phased(x, None, times + 1e6)[0],  # a remainder of a large number must be exact
-            self.dated(x, None, self.seconds[: x.shape[0]])[0],
+            self.phased(x, None, self.late[: x.shape[0]])[0],
             *self.plain(x)[1],
             self.logistic(x, (h, c))[0],
         )
@@ -56,13 +56,14 @@ class More(Several):
         self.wide = glstm.GLSTM(3, 4, mu=(1, 40), sigma=9.0, dtype=torch.float64)
 
     def forward(self, x, times, h, c):
-        own = times.unsqueeze(1) + x[:, :, 0].abs() / 100
-        others = self.clocks(x, None, own)[0], self.wide(x.double(), None, times)[0]
+        since = times - START
+        own = since.unsqueeze(1) + x[:, :, 0].abs() / 100
+        others = self.clocks(x, None, own)[0], self.wide(x.double(), None, since)[0]
         return *super().forward(x, times, h, c), self.stack(x.transpose(0, 1))[0], *others
 
 
 def inputs(steps: int, batch: int) -> tuple[torch.Tensor, ...]:
-    times = (0.2 + torch.rand(steps)).cumsum(0)
+    times = START + (0.2 + torch.rand(steps, dtype=torch.float64)).cumsum(0)
     return torch.randn(steps, batch, 3), times, torch.randn(1, batch, 5), torch.randn(1, batch, 5)
 
 
@@ -123,6 +124,14 @@ def test_any_module_at_any_length_and_batch(dynamo, module, opset, tmp_path):
         y, h, c, *_ = run(running, x[n : n + 1], times[n : n + 1], h, c)
         assert_same(y, expected[n : n + 1])
     assert_same((h, c), state)
+
+
+@torch.no_grad()
+def test_a_layer_alone(tmp_path):
+    layer, path = glstm.GLSTM(3, 4, mu=(1, 10), sigma=9.0).eval(), tmp_path / "layer.onnx"
+    export(layer, (torch.randn(7, 2, 3), {"sequence": False}), ["x"], AXES[:1], path, dynamo=False)
+    x = torch.randn(9, 3, 3)
+    assert_same(run(session(path), x), layer(x)[1])
 
 
 @torch.no_grad()

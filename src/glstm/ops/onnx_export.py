@@ -68,9 +68,10 @@ INSTEAD = {
 
 def register() -> None:
     """Tells the exporter that traces how to write the operator; it asks after it has traced."""
-    from torch.onnx import register_custom_op_symbolic
+    from torch.onnx import register_custom_op_symbolic, symbolic_helper  # pyright: ignore[reportPrivateImportUsage]
 
-    register_custom_op_symbolic("glstm::gated_lstm", _symbolic, OLDEST_OPSET)
+    parse = symbolic_helper.parse_args("v", "v", "v", "v", "v", "v", "v", "v", "s", "b", "b", "b", "s", "i")
+    register_custom_op_symbolic("glstm::gated_lstm", parse(_symbolic), OLDEST_OPSET)
 
 
 def open_lstm(
@@ -166,15 +167,12 @@ class _Function:
 
 def _symbolic(g, x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, sequence, cells, taped, backend, segment):
     """The six results of the registered operator; what nobody requested is empty."""
-    from torch.onnx import symbolic_helper
-
-    if symbolic_helper._maybe_get_const(cells, "b"):
+    if cells:
         raise UserError("torch.onnx.export with dynamo=False cannot return all c: use dynamo=True, or cells=False")
     sums = g.op("MatMul", x, g.op("Transpose", w_ih, perm_i=[1, 0]))
-    sums = sums if symbolic_helper._is_none(b) else g.op("Add", sums, b)
-    tables = [k] if symbolic_helper._is_none(k_h) else [k, k_h]
-    kind = KINDS[x.type().scalarType()]
-    function = _Function(symbolic_helper._maybe_get_const(candidate, "s"), len(tables), kind, g.opset)
+    sums = sums if b.node().mustBeNone() else g.op("Add", sums, b)
+    tables = [k] if k_h.node().mustBeNone() else [k, k_h]
+    function = _Function(candidate, len(tables), KINDS[x.type().scalarType()], g.opset)
     recurrent = g.op("Transpose", w_hh, perm_i=[1, 0])
     h, h_n, c_n = g.onnxscript_op(function, sums, recurrent, h0, c0, *tables, outputs=3)
     hidden = w_hh.type().sizes()[-1]

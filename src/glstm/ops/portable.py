@@ -12,7 +12,6 @@ from glstm.ops.contract import Inputs, Made
 from glstm.ops.reference import open_step
 
 
-
 def portable(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """A program of `torch.export` in which torch's own operators stand for glstm's: it runs without this package.
 

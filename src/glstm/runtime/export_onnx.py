@@ -5,7 +5,6 @@ computed in the graph from the time of each step, so a model contains the gates,
 """
 
 import json
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
