@@ -36,14 +36,20 @@ class Translatable(TorchFunctionMode):
     """Inside it, a gate computes with operations that both exporters know, and that are exact in ONNX.
 
     Of a remainder, they would write x - floor(x / y) y: for x = 1e6 in 32 bits, that is off by 0.06. A number that
-    meets a tensor of 64 bits would become one of 32 bits: for seconds since 1970, that is off by a minute.
+    meets a tensor of 64 bits would be rounded to 32 bits, or taken for another that is equal in 32 bits: for seconds
+    since 1970, that is off by a minute.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         wide = any(isinstance(one, Tensor) and one.dtype == torch.float64 for one in args)
-        if wide and func in ARITHMETIC and not tracing():
-            args = [torch.tensor(one, dtype=torch.float64) if isinstance(one, float) else one for one in args]
+        if wide and func in ARITHMETIC:
+            args = [_in_64_bits(one) if isinstance(one, float) else one for one in args]
         return INSTEAD.get(func, func)(*args, **(kwargs or {}))
+
+
+def _in_64_bits(number: float) -> Tensor:
+    """As a tensor, which each exporter keeps exactly if it is made in this way."""
+    return torch.full((), number, dtype=torch.float64) if tracing() else torch.tensor(number, dtype=torch.float64)
 
 
 def _remainder(value: Any, divisor: Any) -> Tensor:
