@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from glstm.gates import Gate, Gaussian, Open, Phased
@@ -55,7 +56,7 @@ class Layer(NamedTuple):
 
     def as_onnx(self, x: Tensor, weights: Weights, h0: Tensor | None, c0: Tensor | None) -> Made | None:
         """While it is exported, from an operator that ONNX has; None where it has none for this layer."""
-        if type(self.gate) is not Open:
+        if type(self.gate) is not Open or x.dtype is not torch.float32:  # ONNX Runtime's LSTM knows no other
             return None
         given = (x, weights.w_ih, weights.w_hh, weights.bias, *_state(x, weights.w_hh, h0, c0))
         h, h_n, c_n = onnx_export.open_lstm(*given, self.candidate)
