@@ -48,6 +48,7 @@ def test_what_the_documents_link_to_is_in_the_repository():
 
 @pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning")
 @pytest.mark.filterwarnings("ignore:.*treespec, LeafSpec:FutureWarning")
+@pytest.mark.filterwarnings("ignore:# The axis name:UserWarning")  # torch says this of sizes that two inputs share
 @pytest.mark.parametrize(("code", "imports_itself"), blocks())
 def test_a_python_block_runs(code, imports_itself, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "init": set(),
     "rnn": {"gates", "ops"},
     "convert": {"gated", "gates", "layers"},
-    "models": {"gated", "masks", "ndarrays", "pretrained", "times"},
+    "models": {"gated", "masks", "ndarrays", "ops", "pretrained", "times"},
     "describe": {"gated", "gates", "registry", "times", "weights"},
     "pretrained": {"describe", "models"},
     "series": set(),

@@ -24,6 +24,7 @@ from glstm.layers import PLSTM as PLSTM
 from glstm.layers import gate_parameters as gate_parameters
 from glstm.layers import weight_parameters as weight_parameters
 from glstm.models import SequenceModel as SequenceModel
+from glstm.ops.portable import portable as portable
 from glstm.quick import train as train
 from glstm.rnn import GRNN as GRNN
 from glstm.runtime import Runtime as Runtime

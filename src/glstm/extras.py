@@ -12,6 +12,7 @@ EXTRA_WITH = {
     "matplotlib": "report",
     "onnx": "onnx",
     "onnxruntime": "onnx",
+    "onnxscript": "onnx",
     "PIL": "data",
     "polars": "tables",
     "pooch": "data",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from glstm.gates import Gate, Gaussian, Open, Periodic, Phased
-from glstm.ops import cpu_fused, fused, gated_lstm
+from glstm.ops import cpu_fused, fused, gated_lstm, onnx_export
 from glstm.ops.gpu import choice
 from glstm.ops.gpu import fused as gpu_fused
 from glstm.timed import Times, table
@@ -59,13 +59,27 @@ class Layer(NamedTuple):
         k = table(self.gate, named, self.frame, times, *options)
         return self.by_table(x, Weights(w_ih, w_hh, b_ih, b_hh), k.flip(0) if self.backwards else k, h0, c0)
 
+    def as_onnx(self, x: Tensor, weights: Weights, h0: Tensor | None, c0: Tensor | None) -> Made | None:
+        """While it is exported, from an operator that ONNX has; None where it has none for this layer."""
+        if type(self.gate) is not Open:
+            return None
+        given = (x, weights.w_ih, weights.w_hh, weights.bias, *_state(x, weights.w_hh, h0, c0))
+        h, h_n, c_n = onnx_export.open_lstm(*given, self.candidate)
+        return (h if self.sequence else None), h_n.unsqueeze(0), c_n.unsqueeze(0)
+
     def by_table(self, x: Tensor, weights: Weights, k: Tensor, h0: Tensor | None, c0: Tensor | None) -> Made:
         w_hh = weights.w_hh
-        if h0 is None or c0 is None:
-            h0 = c0 = x.new_zeros(x.shape[1], w_hh.shape[-1], dtype=w_hh.dtype)
+        h0, c0 = _state(x, w_hh, h0, c0)
         options = {"backend": self.backend, "segment": self.segment}
         h, h_n, c_n, _ = gated_lstm(
             x, weights.w_ih, w_hh, weights.bias, k, h0, c0,
             candidate=self.candidate, sequence=self.sequence, **options,
         )  # fmt: skip
         return h, h_n.unsqueeze(0), c_n.unsqueeze(0)
+
+
+def _state(x: Tensor, w_hh: Tensor, h0: Tensor | None, c0: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The state before the first step: zeros, where none was given."""
+    if h0 is None or c0 is None:
+        h0 = c0 = x.new_zeros(x.shape[1], w_hh.shape[-1], dtype=w_hh.dtype)
+    return h0, c0

@@ -12,11 +12,11 @@ from torch import Tensor, fx
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from glstm.errors import ShapeError
+from glstm.errors import ShapeError, UserError
 from glstm.fused import Layer, Made
 from glstm.gates import Gate, check_threshold
 from glstm.ndarrays import like
-from glstm.ops import CANDIDATES
+from glstm.ops import CANDIDATES, onnx_export
 from glstm.ops.backends import NAMES as BACKEND_NAMES
 from glstm.ops.operator import autocasting, check_segment, watched
 from glstm.ops.recorded import transforming
@@ -150,6 +150,11 @@ class GatedLSTM(TimedWeights):
         h, c = self._initial_state(hx, x, batched)
         if not torch.compiler.is_compiling() and self._new and (self.training or self.seen is None):
             self._meet(x, range(1, x.shape[0] + 1) if times is None else t, None)
+        if self.unfitted and onnx_export.exporting():
+            raise UserError(
+                "the layer has not seen any times yet, to which its gate fits mu and sigma: call it once, or its "
+                "fit_times, before it is exported"
+            )
         output, (h, c) = self._run(x, h, c, t, None, sequence, alone)
         if not batched:
             return None if output is None else output.squeeze(1), (h.squeeze(1), c.squeeze(1))
@@ -159,6 +164,11 @@ class GatedLSTM(TimedWeights):
 
     def _forward_packed(self, packed: PackedSequence, hx, times, sequence: bool):
         """After the end of a sequence k is 0, which holds its state, so no other code has to handle lengths."""
+        if onnx_export.tracing() or onnx_export.exporting():
+            raise UserError(
+                "an exported layer takes no PackedSequence, which has no fixed number of steps: give padded sequences "
+                "with their lengths to a glstm.SequenceModel, or take the outputs at the last steps yourself"
+            )
         order, back = packed.sorted_indices, packed.unsorted_indices
         x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
         if x.shape[-1] != self.input_size:
@@ -191,6 +201,19 @@ class GatedLSTM(TimedWeights):
             return None, (h, c)
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), (h, c)
+
+    def over_padded(self, x: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
+        """All outputs of padded sequences, of which so many steps (B,) count; in the padding, they mean nothing.
+
+        As of packed sequences, but without a look at the lengths: for torch.export and all that records operations.
+        """
+        x = x.transpose(0, 1) if self.batch_first else x
+        valid = torch.arange(x.shape[0], device=x.device)[:, None] < lengths.to(x.device)
+        t = as_times(times, x.shape[0], x.shape[1], self.batch_first, x.device, valid)
+        nothing = [None] * (self.num_layers * self.num_directions)
+        output, _ = self._run(x, nothing, nothing, t, valid, True, False)
+        assert output is not None
+        return output.transpose(0, 1) if self.batch_first else output
 
     def _check_input(self, input: Tensor) -> None:
         if not isinstance(input, Tensor):
@@ -238,7 +261,7 @@ class GatedLSTM(TimedWeights):
         for name, state in zip(("h_0", "c_0"), hx, strict=True):
             if not isinstance(state, Tensor):
                 raise ValueError(f"{name} must be a tensor of shape {expected}, not {type(state).__name__}")
-            if state.shape != expected:
+            if not onnx_export.tracing() and state.shape != expected:
                 raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(state.shape)}")
         h, c = hx
         return (h.unbind(), c.unbind()) if batched else (h.unsqueeze(1).unbind(), c.unsqueeze(1).unbind())
@@ -266,7 +289,9 @@ class GatedLSTM(TimedWeights):
         finals: list[Made] = []
         outputs: list[Tensor] = []
         # The table of openness need not exist where nobody asks for it.
-        unseen = valid is None and self._recorded is None and self._given is None and not watched((x,))
+        plain = valid is None and self._recorded is None and self._given is None
+        seen = watched((x,))
+        unseen, to_onnx = plain and not seen, plain and seen and onnx_export.exporting()
         for row, (depth, suffix) in enumerate(self.places()):
             if outputs and row % self.num_directions == 0:
                 x = _side_by_side(outputs)
@@ -278,7 +303,9 @@ class GatedLSTM(TimedWeights):
                 self.candidate, sequence or depth < self.num_layers - 1, self.backend, self._segment,
             )  # fmt: skip
             weights, given = self.weights(suffix), x.flip(0) if backwards else x
-            made = layer.run(given, weights, self.gate_values(suffix), h0[row], c0[row]) if unseen else None
+            made = layer.as_onnx(given, weights, h0[row], c0[row]) if to_onnx else None
+            if unseen:
+                made = layer.run(given, weights, self.gate_values(suffix), h0[row], c0[row])
             if made is None:
                 k = self._table(suffix, times, valid, weights.w_hh, alone and x.is_cpu)
                 made = layer.by_table(given, weights, k, h0[row], c0[row])
@@ -307,6 +334,13 @@ class GatedLSTM(TimedWeights):
         if self._recorded is not None:
             self._recorded.append(k)
         return k.flip(0) if suffix.endswith("_reverse") else k
+
+    def _slow_forward(self, *input, **named):
+        """torch calls this while it traces. Its older exporter to ONNX gives by position what is taken by name only."""
+        if len(input) > 3:
+            with warnings.catch_warnings(action="ignore"):  # of the tracer
+                named["sequence"] = bool(input[3])
+        return super()._slow_forward(*input[:3], **named)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __prepare_scriptable__(self):
         raise TypeError(

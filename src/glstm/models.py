@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from glstm import masks
 from glstm.gated import GatedLSTM
 from glstm.ndarrays import like, on_device
+from glstm.ops.operator import watched
 from glstm.times import has_values
 
 READS = ("last", "every", "mean", "max")
@@ -70,7 +71,8 @@ class SequenceModel(nn.Module):
     def _checked(self, lengths: Any, x: Tensor) -> Tensor:
         """Lengths where x is, as int64. What torch.compile and other transforms hide is not looked at, and what is on a
         GPU neither: that would wait for it."""
-        if torch.compiler.is_compiling() or not isinstance(x, Tensor):
+        tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+        if torch.compiler.is_compiling() or tracing or not isinstance(x, Tensor):
             return on_device(lengths, x.device)
         found = on_device(lengths, "cpu")
         batch, steps = (x.shape[1 - self._steps_axis], x.shape[self._steps_axis]) if x.dim() == 3 else (1, len(x))
@@ -79,7 +81,7 @@ class SequenceModel(nn.Module):
             what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r:.50}"
             raise ValueError(f"{right}, not {what}")
         found = found.to(torch.int64)
-        if found.is_cpu and has_values(found) and not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        if found.is_cpu and has_values(found):
             wrong = found[(found < 1) | (found > steps)]
             if len(wrong):
                 raise ValueError(f"{right}, and one is {int(wrong[0])}")
@@ -124,6 +126,8 @@ class SequenceModel(nn.Module):
             if getattr(self.layer, "unfitted", False) and has_values(lengths) and self.layer._holds_values():
                 self.layer.fit_times(int(lengths.max()) if times is None else real())
             return self.layer(x, **self._at(times))[0]
+        if isinstance(self.layer, GatedLSTM) and x.dim() == 3 and watched((x,)):
+            return self.layer.over_padded(x, lengths, times)
         output, _ = self.layer(packed(x), **self._at(real()))
         return pad_packed_sequence(output, first, total_length=steps)[0]
 

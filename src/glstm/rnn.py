@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor, nn
 
+from glstm.errors import UserError
 from glstm.gates import Gaussian, Values
+from glstm.ops import onnx_export
 from glstm.ops.reference import mix
 
 
@@ -19,6 +21,8 @@ class GRNN(nn.Module):
 
     def forward(self, x: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """All h (T, B, H) and the last one (B, H)."""
+        if onnx_export.exporting():
+            raise UserError("GRNN is a loop in Python, whose number of steps an export would fix: export a GLSTM")
         times = torch.arange(1, len(x) + 1, dtype=torch.float32, device=x.device)
         k = self.gate.openness(times, {"mu": self.mu, "sigma": self.sigma}, self.training).to(x.dtype)
         h = x.new_zeros(x.shape[1], self.cell.hidden_size) if h is None else h

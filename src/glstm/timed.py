@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Self
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glstm.doubts import about_new_times, doubts
 from glstm.errors import GateWarning
 from glstm.gates import Gate, Gaussian, apply_threshold
+from glstm.ops import onnx_export
 from glstm.ops.operator import watched
 from glstm.times import Frame, as_tensor, as_times, count_up, has_values, plainly, span_of, unpacked, whole_number
 from glstm.weights import LSTMWeights
@@ -175,6 +177,7 @@ def table(
     dtype: torch.dtype,
 ) -> Tensor:
     """k (T, H), or (T, B, H), of a gate whose units have these values, at these times."""
-    k = apply_threshold(gate.openness(frame.relative(times, dtype), values, training), threshold)
+    with onnx_export.Translatable() if onnx_export.exporting() else nullcontext():
+        k = apply_threshold(gate.openness(frame.relative(times, dtype), values, training), threshold)
     # A gate that opens all units alike has one column for all of them.
     return k.expand(*times.shape, hidden_size).to(dtype)

@@ -190,16 +190,9 @@ def as_times(
         times = times.to(device)
     if times.is_complex() or times.dtype == torch.bool:
         raise ValueError(f"times must be real numbers, not {times.dtype}")
-    per_sample = (batch, steps) if batch_first else (steps, batch)
-    # Size by size: torch.compile takes a symbolic size in a tuple for another one.
-    shared = times.dim() == 1 and times.shape[0] == steps
-    own = times.dim() == 2 and times.shape[0] == per_sample[0] and times.shape[1] == per_sample[1]
-    if not (shared or own):
-        layout = "(B, T)" if batch_first else "(T, B)"
-        raise ValueError(
-            f"times must have shape (T,) = ({steps},) shared by all samples or {layout} = {per_sample} per sample, "
-            f"but has {tuple(times.shape)}"
-        )
+    if not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
+        # A tracer would record comparisons of shapes as operations on tensors.
+        _check_shape(times, steps, batch, batch_first)
     if not times.is_floating_point():
         times = times.double()
     elif times.element_size() < 4:
@@ -223,7 +216,20 @@ def has_values(times: Tensor) -> bool:
         return False
     if times.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    return not times.is_meta
+    return not times.is_meta and not torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _check_shape(times: Tensor, steps: int, batch: int, batch_first: bool) -> None:
+    per_sample = (batch, steps) if batch_first else (steps, batch)
+    # Size by size: torch.compile takes a symbolic size in a tuple for another one.
+    shared = times.dim() == 1 and times.shape[0] == steps
+    own = times.dim() == 2 and times.shape[0] == per_sample[0] and times.shape[1] == per_sample[1]
+    if not (shared or own):
+        layout = "(B, T)" if batch_first else "(T, B)"
+        raise ValueError(
+            f"times must have shape (T,) = ({steps},) shared by all samples or {layout} = {per_sample} per sample, "
+            f"but has {tuple(times.shape)}"
+        )
 
 
 def _check(times: Tensor, valid: Tensor | None) -> None:

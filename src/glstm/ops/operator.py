@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from glstm.errors import ShapeError
-from glstm.ops import model_axis, registered
+from glstm.ops import model_axis, onnx_export, portable, registered
 from glstm.ops.backends import NAMES, choose
 from glstm.ops.contract import Inputs
 from glstm.ops.recorded import run
@@ -88,13 +88,19 @@ def watched(tensors) -> bool:
 
 
 def _registered(inputs: Inputs, candidate: str, sequence: bool, cells: bool, backend: str, segment: int) -> Output:
-    if inputs.w_hh.dim() == 3 and inputs.x.device.type != "cuda":
+    to_onnx = onnx_export.exporting()
+    if inputs.w_hh.dim() == 3 and (to_onnx or inputs.x.device.type != "cuda"):
         each = [_registered(one, candidate, sequence, cells, backend, segment) for one in model_axis.split(inputs)]
         return Output(*(model_axis.stack(parts) for parts in zip(*each)))  # pyright: ignore[reportArgumentType]
+    if to_onnx and not onnx_export.tracing():
+        h, h_n, c_n, c, *_ = portable.scan(inputs, candidate, sequence, cells)
+        return Output(h, h_n, c_n, c)
+    if to_onnx:
+        onnx_export.register()
     # An exported model is for inference. (Inside torch.compile, torch 2.11 also says that it is exporting.) A traced
     # model usually is, too; and torch traces twice, with gradients and without, and compares.
     exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
-    tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    tracing = onnx_export.tracing()
     wanted = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
     taped = wanted and not exporting and not tracing
     h, h_n, c_n, c, _, _ = registered.forward(
@@ -124,7 +130,8 @@ def _check(inputs: Inputs, candidate: str, backend: str, segment: int | None) ->
             raise ShapeError(f"{name} must have shape {shape} here, but has {tuple(tensor.shape)}")
     shared, own = (*models, steps, hidden), (*models, steps, batch, hidden)
     for name, table in (("k", k), ("k_h", k_h)):
-        if table is not None and table.shape != shared and table.shape != own:
+        # Of as many axes only: an export would take B for a fixed number if it was compared with an equal H.
+        if table is not None and not any(table.dim() == len(one) and table.shape == one for one in (shared, own)):
             raise ShapeError(
                 f"{name} must be (T, H) = {shared} or (T, B, H) = {own}, but has shape {tuple(table.shape)}"
             )

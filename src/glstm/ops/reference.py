@@ -15,6 +15,14 @@ def mix(k: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(k == 0, old, torch.lerp(old, new, k))
 
 
+def open_step(sums: Tensor, c: Tensor, candidate: str) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """h and c of units that are open, and their gates i f g o, from the weighted sums (B, 4H) and the old c."""
+    i, f, g, o = sums.chunk(4, -1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), CANDIDATES[candidate](g), o.sigmoid()
+    c_new = f * c + i * g
+    return o * c_new.tanh(), c_new, (i, f, g, o)  # h is that of the candidate cell, not of the mixed one
+
+
 def forward(x, w_ih, w_hh, b, k_c, k_h, h, c, candidate):
     """Run all steps; returns h and c after every step (T, B, H) and the gates i f g o (T, B, 4H).
 
@@ -24,14 +32,11 @@ def forward(x, w_ih, w_hh, b, k_c, k_h, h, c, candidate):
     hs, cs, gates = [], [], []
     # Unbound, not indexed: the gradient of an index is a whole table of zeros at each step.
     for drive_n, k_c_n, k_h_n in zip(drive.unbind(0), k_c.unbind(0), k_h.unbind(0)):
-        i, f, g, o = (drive_n + h @ w_hh.T).chunk(4, -1)
-        i, f, g, o = i.sigmoid(), f.sigmoid(), CANDIDATES[candidate](g), o.sigmoid()
-        c_new = f * c + i * g
-        h_new = o * c_new.tanh()  # of the candidate cell, not of the mixed one
+        h_new, c_new, gates_n = open_step(drive_n + h @ w_hh.T, c, candidate)
         c, h = mix(k_c_n, c_new, c), mix(k_h_n, h_new, h)
         hs.append(h)
         cs.append(c)
-        gates.append(torch.cat((i, f, g, o), -1))
+        gates.append(torch.cat(gates_n, -1))
     if not hs:
         return h.new_empty(0, *h.shape), h.new_empty(0, *h.shape), drive
     return torch.stack(hs), torch.stack(cs), torch.stack(gates)

@@ -5,7 +5,6 @@ computed in the graph from the time of each step, so a model contains the gates,
 """
 
 import json
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -14,40 +13,17 @@ import glstm
 from glstm.extras import needed_by
 from glstm.gated import GatedLSTM
 from glstm.models import SequenceModel
+from glstm.ops.onnx_graph import OPSET, Graph, cell, recurrence
+from glstm.ops.onnx_graph import value_info as _value
 from glstm.runtime.gate_graph import openness_of
 from glstm.runtime.head import linear_parts, outputs_of
 from glstm.runtime.raw import InputPlan, input_plan, output_unit
 
 with needed_by("exporting ONNX"):
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, helper
 
-OPSET = 18
 IR_VERSION = 9  # the oldest that this opset allows: more runtimes read it
-
-
-class Graph:
-    """Nodes and constants in the order they are added; `add` returns the name of the node's result."""
-
-    def __init__(self, prefix: str = "", outer: "Graph | None" = None):
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants = outer.constants if outer else []  # a subgraph can use the constants of the graph around it
-        self.prefix, self.outer = prefix, outer
-
-    def add(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
-        number = len(self.nodes)
-        names = [f"{self.prefix}{operator.lower()}{number}_{n}" for n in range(outputs)]
-        self.nodes.append(helper.make_node(operator, list(inputs), names, **attributes))
-        return names[0] if outputs == 1 else names
-
-    def constant(self, value: Any, dtype: type = np.float32) -> str:
-        name = f"constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype), name))
-        return name
-
-    def named(self, value: str, name: str) -> None:
-        """Gives an output its name."""
-        self.nodes.append(helper.make_node("Identity", [value], [name]))
 
 
 def export_whole(model: SequenceModel, times: Tensor | None = None) -> onnx.ModelProto:
@@ -126,7 +102,7 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
         index = graph.constant(depth, np.int64)
         h, c = (graph.add("Gather", name, index, axis=0) for name in ("h", "c"))
         sums = graph.add("Add", _input_sums(graph, layer, suffix, x), _product(graph, layer.weights(suffix).w_hh, h))
-        x, c = _cell(graph, layer, sums, openness_of(graph, layer, suffix, times), h, c)
+        x, c = cell(graph, sums, [openness_of(graph, layer, suffix, times)], h, c, layer.candidate)
         states.append((x, c))
     front = graph.constant([0], np.int64)
     for place, name in enumerate(("h_next", "c_next")):
@@ -205,20 +181,9 @@ def _pool_step(graph: Graph, how: str, h: str) -> str:
 def _scan(graph: Graph, layer: GatedLSTM, suffix: str, x: str, times: str, zeros: str) -> tuple[str, str]:
     """The last h (B, H) and all h (T, B, H) of one layer and direction."""
     sums, k = _input_sums(graph, layer, suffix, x), openness_of(graph, layer, suffix, times)
-    body = Graph(f"in{suffix}_", graph)
-    h, c, read, k_t = (body.prefix + name for name in ("h", "c", "read", "k"))
-    total = body.add("Add", read, _product(body, layer.weights(suffix).w_hh, h))
-    h_new, c_new = _cell(body, layer, total, k_t, h, c)
-    outputs = [body.prefix + name for name in ("h_next", "c_next", "h_out")]
-    for value, name in zip((h_new, c_new, h_new), outputs, strict=True):
-        body.named(value, name)
-    state = ["batch", layer.hidden_size]
-    inputs = [_value(h, state), _value(c, state), _value(read, ["batch", 4 * layer.hidden_size]), _value(k_t, None)]
-    subgraph = helper.make_graph(body.nodes, f"step{suffix}", inputs, [_value(name, state) for name in outputs])
-    backwards = int(suffix.endswith("_reverse"))
-    h_n, _, all_h = graph.add(
-        "Scan", zeros, zeros, sums, k, outputs=3, body=subgraph, num_scan_inputs=2,
-        scan_input_directions=[backwards] * 2, scan_output_directions=[backwards],
+    all_h, h_n, _ = recurrence(
+        graph, sums, k, _transposed(graph, layer.weights(suffix).w_hh), zeros, zeros, layer.candidate,
+        hidden=layer.hidden_size, backwards=suffix.endswith("_reverse"), name=suffix,
     )  # fmt: skip
     return h_n, all_h
 
@@ -233,22 +198,11 @@ def _input_sums(graph: Graph, layer: GatedLSTM, suffix: str, x: str) -> str:
 
 
 def _product(graph: Graph, weight: Tensor, value: str) -> str:
-    return graph.add("MatMul", value, graph.constant(_array(weight).T))
+    return graph.add("MatMul", value, _transposed(graph, weight))
 
 
-def _cell(graph: Graph, layer: GatedLSTM, sums: str, k: str, h: str, c: str) -> tuple[str, str]:
-    """The new h and c."""
-    i, f, g, o = graph.add("Split", sums, outputs=4, axis=-1, num_outputs=4)
-    i, f, o = (graph.add("Sigmoid", gate) for gate in (i, f, o))
-    g = graph.add("Sigmoid" if layer.candidate == "sigmoid" else "Tanh", g)
-    candidate = graph.add("Add", graph.add("Mul", f, c), graph.add("Mul", i, g))
-    output = graph.add("Mul", o, graph.add("Tanh", candidate))
-    return _mix(graph, k, output, h), _mix(graph, k, candidate, c)
-
-
-def _mix(graph: Graph, k: str, new: str, old: str) -> str:
-    """old + k (new - old): exactly old where k is 0."""
-    return graph.add("Add", old, graph.add("Mul", k, graph.add("Sub", new, old)))
+def _transposed(graph: Graph, weight: Tensor) -> str:
+    return graph.constant(_array(weight).T)
 
 
 def _head(graph: Graph, model: SequenceModel, value: str) -> str:
@@ -281,10 +235,6 @@ def _array(tensor) -> np.ndarray:
 
 def _zero() -> onnx.TensorProto:
     return helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
-
-
-def _value(name: str, shape: list[int | str] | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def _time_type(layer: GatedLSTM) -> type:

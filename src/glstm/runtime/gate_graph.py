@@ -4,7 +4,7 @@ So a gate is one class with torch's operations, and needs no code for ONNX.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,18 +14,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from glstm.errors import UserError
 from glstm.extras import needed_by
 from glstm.gated import GatedLSTM
+from glstm.ops.onnx_graph import Graph
 
 with needed_by("exporting ONNX"):
     from onnx import TensorProto
-
-if TYPE_CHECKING:
-    from glstm.runtime.export_onnx import Graph
 
 TRACED_STEPS = 5  # any number except 1 and a layer's size: the traced graph must not depend on it
 BOOL = TensorProto.BOOL
 
 
-def openness_of(graph: "Graph", layer: GatedLSTM, suffix: str, times: str) -> str:
+def openness_of(graph: Graph, layer: GatedLSTM, suffix: str, times: str) -> str:
     """times (T, 1) -> k (T, H), thresholded."""
     values = {name: value.detach().cpu().float() for name, value in layer.gate_values(suffix).items()}
 
@@ -43,7 +41,7 @@ def openness_of(graph: "Graph", layer: GatedLSTM, suffix: str, times: str) -> st
     return graph.add("Where", is_open, k, graph.constant(0.0))
 
 
-def _relative(graph: "Graph", layer: GatedLSTM, times: str) -> str:
+def _relative(graph: Graph, layer: GatedLSTM, times: str) -> str:
     """(t - origin) / unit in double precision, as the layer computes it."""
     if (layer.origin, layer.unit) == (0, 1):
         return times
@@ -55,7 +53,7 @@ def _relative(graph: "Graph", layer: GatedLSTM, times: str) -> str:
 class _Translation:
     """From a traced function of times (T,) to nodes of a graph in which they are (T, 1)."""
 
-    def __init__(self, graph: "Graph", gate: str):
+    def __init__(self, graph: Graph, gate: str):
         self.graph, self.gate = graph, gate
 
     def run(self, traced: torch.fx.GraphModule, times: str) -> str:
