@@ -17,6 +17,7 @@ from glstm.gates import Clockwork as Clockwork
 from glstm.gates import Gate as Gate
 from glstm.gates import Gaussian as Gaussian
 from glstm.gates import Open as Open
+from glstm.gates import Periodic as Periodic
 from glstm.gates import Phased as Phased
 from glstm.layers import GLSTM as GLSTM
 from glstm.layers import LSTM as LSTM

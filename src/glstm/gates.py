@@ -28,9 +28,13 @@ Values = float | Sequence[float] | Tensor | Array
 # A Gaussian gate whose values are not given fits the times of the layer's first call: moments over all of them, and
 # this share of their span as the width, which is about the paper's 250 of 784 steps.
 WIDE = 0.32
-# Until then it has values for MNIST's 784 steps.
-UNSEEN_TIMES, UNSEEN_SIGMA = (1, 784), 250.0
-UNSEEN: dict[str, Values] = {"mu": UNSEEN_TIMES, "sigma": UNSEEN_SIGMA}
+# A Periodic one gets so many periods in that span. A unit must open more than once, or no gradient can tell its period
+# from its moment; but a change of the period moves the last pulse by as many changes as there are periods, so with many
+# of them it is hard to learn.
+PERIODS = 4
+# Until then they have values for MNIST's 784 steps.
+UNSEEN_ONCE: dict[str, Values] = {"mu": (1, 784), "sigma": 250.0}
+UNSEEN_PERIODIC: dict[str, Values] = {"mu": (1, 197), "sigma": 62.5, "tau": 196.0}
 
 # A width or period may not reach 0. This is far below any useful time step, so it only protects the division.
 SMALLEST = 1e-6
@@ -106,13 +110,21 @@ class Gate(ABC):
         """Names of the values that it was not given: the layer fits them to the first times that it sees."""
         return ()
 
-    def fitted(self, name: str, drawn: Tensor, first: float, last: float) -> Tensor:
-        """A value that was left open, from what `draw` gave for it, for times from `first` to `last`."""
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float, given: Mapping[str, Tensor]) -> Tensor:
+        """A value that was left open, from what `draw` gave for it, for times from `first` to `last`.
+
+        `given`: the values that were not left open, (H) each, in the same time.
+        """
         raise NotImplementedError(f"{type(self).__name__} leaves {name} open, and does not say how to fit it")
 
     def unseen(self, values: Mapping[str, Tensor]) -> bool:
         """Whether values from a file or a state dict, by name, are those of a layer that has not seen any times yet."""
         return False
+
+    def reach(self, values: Mapping[str, Tensor], span: float) -> dict[str, float]:
+        """How far each of the values `in_time` may move to some use, if the times span so much: learning rates are in
+        proportion to it. `values` (H) are in the same time."""
+        return dict.fromkeys(self.in_time, span)
 
     def options(self) -> dict[str, Any]:
         """What it was made with besides the units' values, such as a leak. A gate that is not a dataclass and has such
@@ -158,6 +170,34 @@ def _numbers(values: Any, name: str) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} must be numbers, not {values!r:.80}") from None
+
+
+def _draw_bells(given: Values, hidden_size: int, name: str) -> Tensor:
+    """Values of gates with a mu. Moments from a range are sorted: neighbours open together, and an engine can skip them
+    together. Widths and periods are above 0."""
+    drawn = draw(given, hidden_size, name)
+    is_range = isinstance(given, tuple | list) and (len(given) != hidden_size or hidden_size == 2)
+    if name == "mu":
+        return drawn.sort().values if is_range else drawn
+    if type(drawn) is Tensor:
+        low = float(given[0] if isinstance(given, tuple | list) and is_range else drawn.min())
+        if low <= 0:
+            what = {"sigma": "width", "tau": "period"}[name]
+            raise ValueError(f"{name} must be above 0, not {low:g}: it is a {what}, in the unit of the times")
+    return drawn
+
+
+def _place(mu: Tensor, unseen: Mapping[str, Values]) -> Tensor:
+    """From 0 to 1: where in the range it was drawn."""
+    low, high = torch.as_tensor(unseen["mu"])
+    return (mu - low) / (high - low)
+
+
+def _is_drawn(values: Mapping[str, Tensor], unseen: Mapping[str, Values]) -> bool:
+    """Told by a width that is the same number in all units, and mu in order: training would have changed them."""
+    mu, (low, high) = values["mu"], torch.as_tensor(unseen["mu"])
+    same = [values[name] == unseen[name] for name in unseen if name != "mu"]
+    return bool(torch.cat((mu[:1] >= low, mu[-1:] <= high, mu.diff() >= 0, *same)).all())
 
 
 def check_threshold(value: float) -> float:
@@ -225,34 +265,20 @@ class Gaussian(Gate):
     sigma: Values | None = None
 
     def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
-        """Moments drawn from a range are sorted: neighbours open together, and an engine can skip them together."""
-        given = getattr(self, name) if values is None else values
-        given = UNSEEN[name] if given is None else given
-        drawn = draw(given, hidden_size, name)
-        is_range = isinstance(given, tuple | list) and (len(given) != hidden_size or hidden_size == 2)
-        if name == "sigma" and type(drawn) is Tensor:
-            low = float(given[0] if isinstance(given, tuple | list) and is_range else drawn.min())
-            if low <= 0:
-                raise ValueError(f"sigma must be above 0, not {low:g}: it is a width, in the unit of the times")
-        return drawn.sort().values if name == "mu" and is_range else drawn
+        own = getattr(self, name) if values is None else values
+        return _draw_bells(UNSEEN_ONCE[name] if own is None else own, hidden_size, name)
 
     def left_open(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if getattr(self, name) is None)
 
-    def fitted(self, name: str, drawn: Tensor, first: float, last: float) -> Tensor:
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float, given: Mapping[str, Tensor]) -> Tensor:
         """Moments keep their places between first and last: the random draw is still that of the seed."""
         if name == "sigma":
             return torch.full_like(drawn, WIDE * (last - first))
-        low, high = UNSEEN_TIMES
-        return first + (drawn - low) / (high - low) * (last - first)
+        return first + _place(drawn, UNSEEN_ONCE) * (last - first)
 
     def unseen(self, values: Mapping[str, Tensor]) -> bool:
-        """Told by a sigma that is the same number in all units, and mu in order: training would have changed them."""
-        mu, sigma = values["mu"], values["sigma"]
-        in_order = torch.cat(
-            (mu[:1] >= UNSEEN_TIMES[0], mu[-1:] <= UNSEEN_TIMES[1], mu.diff() >= 0, sigma == UNSEEN_SIGMA)
-        )
-        return self.left_open() == self.names and bool(in_order.all())
+        return self.left_open() == self.names and _is_drawn(values, UNSEEN_ONCE)
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         distance = times.unsqueeze(-1) - _wide(unit["mu"], times)
@@ -262,6 +288,58 @@ class Gaussian(Gate):
         mu, width = _fixed(unit["mu"]), _positive(_fixed(unit["sigma"]))
         once = torch.full_like(mu, inf)
         return Pulses("bell", at=mu, width=width, period=once, start=-once)
+
+
+@dataclass(frozen=True, eq=False)
+class Periodic(Gate):
+    """k = exp(-d^2 / sigma^2), with d the distance to the nearest of the moments mu + n tau: open again and again.
+
+    n is any whole number, so mu says where in a period a unit opens. Only the magnitudes of sigma and tau matter, but
+    they are given above 0. Values that are None fit the first times that a layer sees: tau a quarter of their span,
+    mu drawn over one period, sigma as wide in it as a Gaussian's in the whole span.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("mu", "sigma", "tau")
+    in_time: ClassVar[tuple[str, ...]] = ("mu", "sigma", "tau")
+    moments: ClassVar[tuple[str, ...]] = ("mu",)
+    mu: Values | None = None
+    sigma: Values | None = None
+    tau: Values | None = None
+
+    def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
+        own = getattr(self, name) if values is None else values
+        return _draw_bells(UNSEEN_PERIODIC[name] if own is None else own, hidden_size, name)
+
+    def left_open(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if getattr(self, name) is None)
+
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float, given: Mapping[str, Tensor]) -> Tensor:
+        """Within the period that was given, if one was, but not beyond the times: a unit shall open in them."""
+        span = last - first
+        period = given["tau"].abs().clamp(max=span) if "tau" in given else torch.full_like(drawn, span / PERIODS)
+        if name == "mu":
+            return first + _place(drawn, UNSEEN_PERIODIC) * period
+        return WIDE * period if name == "sigma" else period
+
+    def unseen(self, values: Mapping[str, Tensor]) -> bool:
+        return self.left_open() == self.names and _is_drawn(values, UNSEEN_PERIODIC)
+
+    def reach(self, values: Mapping[str, Tensor], span: float) -> dict[str, float]:
+        """A moment that moves by a whole period is where it was. A change of tau moves the last pulse by as many
+        changes as there are periods."""
+        period = min(float(values["tau"].abs().mean()), span)
+        return {"mu": period, "sigma": period, "tau": period * (period / span)}
+
+    def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
+        period = _positive(_wide(unit["tau"], times))
+        # Exact, however many periods have gone by, unlike t - mu - n tau.
+        since = torch.remainder(times.unsqueeze(-1) - _wide(unit["mu"], times), period)
+        distance = torch.where(since > period / 2, since - period, since)
+        return _exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        mu, width, period = _fixed(unit["mu"]), _positive(_fixed(unit["sigma"])), _positive(_fixed(unit["tau"]))
+        return Pulses("bell", at=mu, width=width, period=period, start=mu - period / 2)
 
 
 @dataclass(frozen=True, eq=False)
