@@ -5,7 +5,7 @@ left out. Arrays are laid out as in `native/stream.h`, which says what they mean
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,14 +24,19 @@ MOST_UNITS = 2**16 - 1  # a unit's number has 16 bits
 
 
 @dataclass(frozen=True)
-class LayerWeights:
-    """What is the same in every plan of one layer: its weights, for the units that are left, in their new order."""
+class LayerPlan:
+    """The constant data of one layer. Its units are those that ever open, in the order of their first opening."""
 
     inputs: int
     units: int
     most_open: int  # the largest number of units that are open at once
     logistic: bool
     unit_numbers: NDArray[np.int64]  # which of the trained layer's units these are
+    table: Floats  # k (T, units)
+    start: NDArray[np.uint32]
+    change: NDArray[np.uint32]
+    opens: NDArray[np.uint16]
+    k: Floats | None  # of open units only; None: all 1
     row: NDArray[np.uint32]
     w_x: Floats
     w_h: Floats
@@ -39,24 +44,13 @@ class LayerWeights:
     pool: str | None  # "mean" or "max": what the head reads of all h so far; None: it reads the last h
 
     @property
+    def spans(self) -> int:
+        return len(self.start) - 1
+
+    @property
     def numbers(self) -> int:
         """Floats of state."""
         return 6 * self.units + 2 * self.most_open + (self.units if self.pool else 0)
-
-
-@dataclass(frozen=True)
-class LayerPlan(LayerWeights):
-    """The constant data of one layer. Its units are those that ever open, in the order of their first opening."""
-
-    table: Floats  # k (T, units)
-    start: NDArray[np.uint32]
-    change: NDArray[np.uint32]
-    opens: NDArray[np.uint16]
-    k: Floats | None  # of open units only; None: all 1
-
-    @property
-    def spans(self) -> int:
-        return len(self.start) - 1
 
     def place(self, steps: int) -> tuple[int, int, int]:
         """The position in the schedule after `steps` steps: spans begun, k read, units that were ever open."""
@@ -71,20 +65,22 @@ class LayerPlan(LayerWeights):
         return [array for array in arrays if array is not None]
 
 
-LayerKind = TypeVar("LayerKind", bound=LayerWeights, covariant=True)
-
-
 @dataclass(frozen=True)
-class NetworkPlan(Generic[LayerKind]):
-    """The constant data of a whole network, however its units are told when to open."""
+class Plan:
+    """The constant data of a whole network."""
 
-    layers: tuple[LayerKind, ...]
+    layers: tuple[LayerPlan, ...]
     head: tuple[DensePlan, ...]
+    times: NDArray[np.float64]  # of the steps
     hidden: int  # units a layer had before those that never open were left out
     standard: InputPlan | None  # how inputs are standardised; None: they are read as they are
     every: bool  # the head reads at every step, not only at the last
     unit: OutputUnit  # of the outputs
     classes: tuple[str, ...] | None  # names of the outputs
+
+    @property
+    def steps(self) -> int:
+        return len(self.times)
 
     @property
     def inputs(self) -> int:
@@ -120,17 +116,6 @@ class NetworkPlan(Generic[LayerKind]):
         """Floats that computing an output needs for a while."""
         return 2 * self.widest + (self.layers[-1].units if self.pool == "mean" else 0)
 
-
-@dataclass(frozen=True)
-class Plan(NetworkPlan[LayerPlan]):
-    """For steps at known times."""
-
-    times: NDArray[np.float64]  # of the steps
-
-    @property
-    def steps(self) -> int:
-        return len(self.times)
-
     @property
     def state_bytes(self) -> int:
         """The size of all data that changes: the step, each layer's place, and the numbers, four bytes each."""
@@ -163,43 +148,38 @@ class Plan(NetworkPlan[LayerPlan]):
         return pairs / (len(self.layers) * self.steps * self.hidden)
 
 
-def make_plan(model: SequenceModel, times: Tensor, threshold: float, *, every: bool | None = None) -> Plan:
+def make_plan(
+    model: SequenceModel,
+    times: Tensor,
+    threshold: float,
+    *,
+    every: bool | None = None,
+    tables: list[Floats] | None = None,
+) -> Plan:
     """`times` (T,) are those of the steps; units at k <= threshold are closed. `every`: whether the head reads at every
-    step; None: as the model does."""
+    step; None: as the model does. `tables`: k (T, H) of each layer, where they are not to be the gates' own."""
     layer = model.layer
-    check_network(model)
+    if layer.hidden_size > MOST_UNITS:
+        raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {layer.hidden_size}")
+    _check_finite(model)
     if layer.unfitted:
         layer.fit_times(times)
+    standard, unit = input_plan(model), output_unit(model, outputs_of(model))
     layers: list[LayerPlan] = []
-    for (depth, suffix), table in zip(layer.places(), _tables(layer, times, threshold), strict=True):
+    for (depth, suffix), table in zip(layer.places(), tables or _tables(layer, times, threshold), strict=True):
         below = layers[-1].unit_numbers if depth else np.arange(layer.input_size)
-        layers.append(_layer_plan(layer, suffix, table, below, pooling(model, depth)))
-    return Plan(tuple(layers), **around(model, layers[-1], every), times=times.double().numpy().copy())
-
-
-def check_network(model: SequenceModel) -> None:
-    if model.layer.hidden_size > MOST_UNITS:
-        raise ValueError(
-            f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {model.layer.hidden_size}"
-        )
-    _check_finite(model)
-
-
-def around(model: SequenceModel, top: LayerWeights, every: bool | None) -> dict[str, Any]:
-    """What every plan says of a network besides its layers, of which `top` is the last."""
-    return {
-        "head": head_plan(model, top.unit_numbers),
-        "hidden": model.layer.hidden_size,
-        "standard": input_plan(model),
-        "every": model.reads == "every" if every is None else every,
-        "unit": output_unit(model, outputs_of(model)),
-        "classes": model.classes,
-    }
-
-
-def pooling(model: SequenceModel, depth: int) -> str | None:
-    """What the head reads of all steps of the layer at this depth."""
-    return model.reads if model.reads in POOLS and depth + 1 == model.layer.num_layers else None
+        pool = model.reads if model.reads in POOLS and depth + 1 == layer.num_layers else None
+        layers.append(_layer_plan(layer, suffix, table, below, pool))
+    return Plan(
+        tuple(layers),
+        head_plan(model, layers[-1].unit_numbers),
+        times.double().numpy().copy(),
+        layer.hidden_size,
+        standard,
+        every=model.reads == "every" if every is None else every,
+        unit=unit,
+        classes=model.classes,
+    )
 
 
 def _check_finite(model: nn.Module) -> None:
@@ -239,52 +219,39 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
     unit_numbers = ever[np.argsort(first, kind="stable")]
     table = np.ascontiguousarray(table[:, unit_numbers])
     is_open = table > 0
-    first, last = np.sort(first), len(table) - 1 - is_open[::-1].argmax(0)
+    steps, units = table.shape
+    first, last = np.sort(first), steps - 1 - is_open[::-1].argmax(0)
 
     columns = np.searchsorted(first, last, "left")  # units that opened before the last step at which this one is open
+    w_ih, w_hh, bias = _weights(layer, suffix)
+    gates = (4, layer.hidden_size, -1)
+    w_ih, w_hh = (w.reshape(gates)[:, unit_numbers].transpose(1, 2, 0) for w in (w_ih, w_hh))  # (units, columns, 4)
+    rows = [w_hh[unit][unit_numbers[:count]] for unit, count in enumerate(columns)]
     return LayerPlan(
-        **weights_of(layer, suffix, unit_numbers, below, columns, pool),
+        inputs=len(below),
+        units=units,
         most_open=int(is_open.sum(1).max()),
+        logistic=layer.candidate == "sigmoid",
+        unit_numbers=unit_numbers,
         **spans_of(table, isinstance(layer.gate, Open)),
+        row=np.append(0, columns.cumsum()).astype(np.uint32),
+        w_x=_whole(w_ih[:, below], np.float32),
+        w_h=_whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
+        bias=_whole(bias.reshape(4, -1)[:, unit_numbers].T, np.float32),
+        pool=pool,
     )
 
 
 def spans_of(table: Floats, all_ones: bool) -> dict[str, Any]:
     """The schedule of a table k (T, units): which units are open in which spans."""
     is_open = table > 0
-    begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))
+    begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))[: len(table)]
     return {
         "table": table,
         "start": np.append(begins, len(table)).astype(np.uint32),
         "change": np.append(0, is_open[begins].sum(1).cumsum()).astype(np.uint32),
-        "opens": whole(np.nonzero(is_open[begins])[1], np.uint16),
-        "k": None if all_ones else whole(table[is_open], np.float32),
-    }
-
-
-def weights_of(
-    layer: GatedLSTM,
-    suffix: str,
-    unit_numbers: NDArray[np.int64],
-    below: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    pool: str | None,
-) -> dict[str, Any]:
-    """The weights of these units, each of which reads so many columns of them; `below`: what is left of the inputs."""
-    w_ih, w_hh, bias = _weights(layer, suffix)
-    gates = (4, layer.hidden_size, -1)
-    w_ih, w_hh = (w.reshape(gates)[:, unit_numbers].transpose(1, 2, 0) for w in (w_ih, w_hh))  # (units, columns, 4)
-    rows = [w_hh[unit][unit_numbers[:count]] for unit, count in enumerate(columns)]
-    return {
-        "inputs": len(below),
-        "units": len(unit_numbers),
-        "logistic": layer.candidate == "sigmoid",
-        "unit_numbers": unit_numbers,
-        "row": np.append(0, columns.cumsum()).astype(np.uint32),
-        "w_x": whole(w_ih[:, below], np.float32),
-        "w_h": whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
-        "bias": whole(bias.reshape(4, -1)[:, unit_numbers].T, np.float32),
-        "pool": pool,
+        "opens": _whole(np.nonzero(is_open[begins])[1], np.uint16),
+        "k": None if all_ones else _whole(table[is_open], np.float32),
     }
 
 
@@ -294,12 +261,12 @@ def _weights(layer: GatedLSTM, suffix: str) -> tuple[Floats, Floats, Floats]:
     return floats(weights.w_ih), floats(weights.w_hh), floats(bias)
 
 
-def whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
+def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
     """Contiguous in memory, as C reads it."""
     return np.ascontiguousarray(array, dtype)
 
 
-def constant_bytes(plan: NetworkPlan) -> int:
+def constant_bytes(plan: Plan) -> int:
     arrays = [array for layer in plan.layers for array in layer.constants]
     arrays += [getattr(dense, field.name) for dense in plan.head for field in fields(dense) if field.name != "relu"]
     arrays += [] if plan.standard is None else [plan.standard.mean, plan.standard.scale]

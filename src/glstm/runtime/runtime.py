@@ -18,8 +18,7 @@ from glstm.models import SequenceModel
 from glstm.ops import gated_lstm
 from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, make_plan
 from glstm.runtime.prepared import Prepared
-from glstm.runtime.network import Network
-from glstm.runtime.stream import KnownStream, Stream
+from glstm.runtime.stream import KnownStream, Network, Stream
 from glstm.runtime.timed_plan import make_timed_plan
 from glstm.runtime.windows import Windows
 from glstm.times import as_times, count_up

@@ -5,9 +5,11 @@ times, `timed_stream.py` has the one for any times. For a layer in PyTorch that 
 `glstm/streaming.py`.
 """
 
+import ctypes
+import hashlib
 import warnings
 from abc import ABC, abstractmethod
-from ctypes import addressof, byref, c_float, pointer
+from ctypes import POINTER, byref, c_float, c_uint32, c_void_p
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,13 +19,98 @@ from safetensors.numpy import save
 from torch import Tensor
 
 from glstm.errors import StreamWarning, UserError
-from glstm.runtime.network import Network, StreamStructure
-from glstm.runtime.plan import Plan
+from glstm.ops import cpu
+from glstm.runtime.head import DensePlan
+from glstm.runtime.plan import POOLS, LayerPlan, Plan
 from glstm.runtime.windows import Windows
+from glstm.scaling import MISSING
 from glstm.storage import write_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, c_uint32) for name in ("inputs", "units", "most_open", "spans", "logistic")),
+        *((name, c_void_p) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h")),
+        *((name, c_void_p) for name in ("scale_x", "scale_h", "bias")),
+        ("pool", c_uint32),
+    ]
+
+
+class _Dense(ctypes.Structure):
+    _fields_ = [
+        *((name, c_uint32) for name in ("inputs", "outputs", "relu")),
+        *((name, c_void_p) for name in ("w", "scale", "bias")),
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        *((name, c_uint32) for name in ("steps", "layers", "dense", "widest")),
+        ("layer", POINTER(_Layer)),
+        ("head", POINTER(_Dense)),
+        *((name, c_uint32) for name in ("raw", "missing")),
+        *((name, c_void_p) for name in ("mean", "scale")),
+    ]
+
+
+class _Stream(ctypes.Structure):
+    _fields_ = [
+        ("model", POINTER(_Model)),
+        *((name, c_void_p) for name in ("step", "place", "number", "x", "y", "space", "standard")),
+    ]
+
+
+class Network:
+    """A plan as the structures that the C code reads. Many streams may share one."""
+
+    def __init__(self, plan: Plan):
+        library = cpu.engine()
+        if library is None:
+            raise UserError(
+                "streams run on the C engine, and no compiler that can build it was there when glstm was installed: "
+                "with GCC or clang there, install it again"
+            )
+        self.plan, self.library = plan, library
+        layers = (_Layer * len(plan.layers))(*map(_layer, plan.layers))
+        head = (_Dense * len(plan.head))(*map(_dense, plan.head))
+        mean = scale = None
+        if plan.standard is not None:
+            mean, scale = plan.standard.mean.ctypes.data, plan.standard.scale.ctypes.data
+        self.structure = _Model(
+            plan.steps, len(plan.layers), len(plan.head), plan.widest, layers, head,
+            plan.inputs, MISSING.index(plan.missing), mean, scale,
+        )  # fmt: skip
+        self.fingerprint = _fingerprint(plan)
+
+
+def _layer(plan: LayerPlan) -> _Layer:
+    at = {name: getattr(plan, name) for name in ("start", "change", "opens", "k", "row", "w_x", "w_h", "bias")}
+    places = {name: None if array is None else array.ctypes.data for name, array in at.items()}
+    return _Layer(
+        plan.inputs, plan.units, plan.most_open, plan.spans, plan.logistic, pool=POOLS.index(plan.pool), **places
+    )
+
+
+def _dense(plan: DensePlan) -> _Dense:
+    outputs, inputs = plan.weight.shape
+    return _Dense(inputs, outputs, plan.relu, w=plan.weight.ctypes.data, bias=plan.bias.ctypes.data)
+
+
+def _fingerprint(plan: Plan) -> str:
+    """Identifies a network, because a state can only be used with the network that made it."""
+    digest = hashlib.sha256()
+    if plan.standard is not None:
+        digest.update(plan.standard.mean.tobytes() + plan.standard.scale.tobytes())
+        digest.update(plan.missing.encode())
+    for layer in plan.layers:
+        digest.update(repr((layer.inputs, layer.units, layer.logistic)).encode())
+        digest.update((layer.pool or "").encode())
+        for array in layer.constants:
+            digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
 
 
 class Stream(ABC):
@@ -53,7 +140,7 @@ class Stream(ABC):
     def _buffers(self) -> dict[str, int]:
         """Addresses for the C code."""
         buffers = {"number": self._numbers, "y": self._y, "space": self._space, "standard": self._standard}
-        return {"x": addressof(self._x), **{name: array.ctypes.data for name, array in buffers.items()}}
+        return {"x": ctypes.addressof(self._x), **{name: array.ctypes.data for name, array in buffers.items()}}
 
     def _point_to(self, structure: Any) -> None:
         self._structure, self._pointer = structure, byref(structure)
@@ -165,13 +252,11 @@ class KnownStream(Stream):
 
     def __init__(self, network: Network, reads: frozenset[int]):
         super().__init__(network)
-        assert isinstance(network.plan, Plan)
         self.plan, self._reads = network.plan, reads
         self._words = np.zeros(1 + 3 * len(self.plan.layers), np.uint32)  # the step; and each layer's place
         step = self._words.ctypes.data
-        self._point_to(
-            StreamStructure(pointer(network.structure), step, step + self._words.itemsize, **self._buffers())
-        )
+        model = ctypes.pointer(network.structure)
+        self._point_to(_Stream(model, step, step + self._words.itemsize, **self._buffers()))
 
     @property
     def position(self) -> int:

@@ -4,7 +4,8 @@ Nothing is known of the samples but that their times increase. So a stream may h
 Arrays are laid out as in `native/stream.h`; `native/timed.h` says what they mean.
 """
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import accumulate
 from math import ceil, exp, isfinite, ldexp, log, sqrt
@@ -14,23 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from glstm.analysis import count_cached_ops, count_ops
+from glstm.analysis import count_cached_ops
 from glstm.gates import Pulses
 from glstm.models import SequenceModel
-from glstm.runtime.plan import (
-    LayerPlan,
-    LayerWeights,
-    NetworkPlan,
-    Plan,
-    around,
-    check_network,
-    pooling,
-    spans_of,
-    weights_of,
-)
+from glstm.runtime.plan import LayerPlan, Plan, make_plan, spans_of
 from glstm.runtime.raw import Floats
 from glstm.runtime.ticks import MODULUS, Clock, Scale, Ticks, signed
-from glstm.times import Frame, Span
+from glstm.times import Frame, Span, count_up
 
 SHAPES = ("bell", "triangle", "box")  # numbered as in native/timed.h
 OPENNESS_OPS = {"bell": 9, "triangle": 4, "box": 0}  # of computing one k; e^x counts as five
@@ -40,8 +31,8 @@ LARGEST_TABLE = 2**22  # numbers in a table that costs are counted in
 
 
 @dataclass(frozen=True)
-class TimedLayer(LayerWeights):
-    """The constant data of one layer."""
+class TimedLayer(LayerPlan):
+    """The constant data of one layer: weights as in any plan, but a table without steps."""
 
     shape: str
     first: Ticks
@@ -54,16 +45,15 @@ class TimedLayer(LayerWeights):
     @property
     def constants(self) -> list[np.ndarray]:
         """The arrays that the network reads while it runs."""
-        return [
-            self.first, self.length, self.period, self.peak, self.steep, self.row, self.w_x, self.w_h, self.bias,
-        ]  # fmt: skip
+        pulses = [self.first, self.length, self.period, self.peak, self.steep]
+        return [*pulses, self.row, self.w_x, self.w_h, self.bias]
 
     @property
     def ends(self) -> bool:
         """Whether there is a last moment at which one of its units is open."""
         return not self.period.any()
 
-    def table(self, moments: Ticks) -> Floats:
+    def openness(self, moments: Ticks) -> Floats:
         """k (T, units) at these moments."""
         period = signed(self.period)
         since = signed(moments)[:, None] - signed(self.first)
@@ -75,16 +65,21 @@ class TimedLayer(LayerWeights):
 
     def at(self, moments: Ticks) -> LayerPlan:
         """The same layer with a table over steps at these moments."""
-        own = {name: getattr(self, name) for name in LayerWeights.__dataclass_fields__}
-        return LayerPlan(**own, **spans_of(self.table(moments), self.never_closes))
+        return LayerPlan(**own_values(self, LayerPlan) | spans_of(self.openness(moments), self.never_closes))
+
+
+def own_values(plan: Any, kind: type) -> dict[str, Any]:
+    """Those of the fields that a plan of this kind has."""
+    return {field.name: getattr(plan, field.name) for field in fields(kind)}
 
 
 @dataclass(frozen=True)
-class TimedPlan(NetworkPlan[TimedLayer]):
-    """For samples at any times. Its costs are those of one period of the unit with the longest, once all units have been
+class TimedPlan(Plan):
+    """For samples at any times, and so without known ones. Its costs are those of one period of the unit with the longest, once all units have been
     open; of gates that open only once, those of all steps from the first to the last at which one is open; of gates that
     never close, those of one step. All count with a sample at every step."""
 
+    layers: tuple[TimedLayer, ...]  # pyright: ignore[reportIncompatibleVariableOverride]
     scale: Scale
     trained: Span | None  # the times that the layer was trained at
 
@@ -130,8 +125,7 @@ class TimedPlan(NetworkPlan[TimedLayer]):
         """The same network for steps at known times."""
         moments = self.scale.moments(times)
         layers = tuple(layer.at(moments) for layer in self.layers)
-        own = {name: getattr(self, name) for name in NetworkPlan.__dataclass_fields__ if name != "layers"}
-        return Plan(layers, **own, times=times)
+        return Plan(**own_values(self, Plan) | {"layers": layers, "times": times})
 
     @property
     def pace(self) -> float:
@@ -146,7 +140,7 @@ class TimedPlan(NetworkPlan[TimedLayer]):
         moments = self.scale.moments(first + self.pace * np.arange(before + steps, dtype=np.float64))
         pairs = operations = 0
         for layer in self.layers:
-            table = layer.table(moments)
+            table = layer.openness(moments)
             own = np.count_nonzero(table[before:])
             pairs += own
             operations += OPENNESS_OPS[layer.shape] * own
@@ -179,12 +173,6 @@ class TimedPlan(NetworkPlan[TimedLayer]):
         return self._costs[2]
 
     @property
-    def lstm_ops(self) -> float:
-        """The operations of a plain LSTM of the original size."""
-        widths = [self.layers[0].inputs, *[self.hidden] * (len(self.layers) - 1)]
-        return sum(count_ops(self.steps, self.hidden, width) for width in widths)
-
-    @property
     def openness(self) -> float:
         """The share of (step, unit) pairs at which the unit is open, of all units the network had."""
         return self._costs[1] / (len(self.layers) * self.steps * self.hidden)
@@ -210,7 +198,8 @@ class TimedPlan(NetworkPlan[TimedLayer]):
 def make_timed_plan(model: SequenceModel, threshold: float, *, every: bool) -> TimedPlan:
     """Units at k <= threshold are closed."""
     layer = model.layer
-    check_network(model)
+    if layer.bidirectional:
+        raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
     if layer.unfitted:
         raise ValueError(
             "the gates of this network wait for the first times that they see: train it, call layer.fit_times(times), "
@@ -218,25 +207,35 @@ def make_timed_plan(model: SequenceModel, threshold: float, *, every: bool) -> T
         )
     pulses = [_pulses(model, suffix) for _, suffix in layer.places()]
     scale = _scale(pulses, layer._frame, threshold)
-    start = scale.moment(1.0)  # of the first sample, if they are counted
-    layers: list[TimedLayer] = []
-    for (depth, suffix), own in zip(layer.places(), pulses, strict=True):
-        below = layers[-1].unit_numbers if depth else np.arange(layer.input_size)
-        windows = _windows(own, scale, threshold)
-        numbers = np.array(sorted(windows, key=lambda unit: windows[unit].order(start)), np.int64)
-        ordered = [windows[unit] for unit in numbers]
-        if not ordered:
+    each = [_windows(own, scale, threshold) for own in pulses]
+    for depth, windows in enumerate(each):
+        if not windows:
             raise ValueError(f"no unit of layer {depth + 1} ever opens above the threshold {threshold:g}")
-        layers.append(
-            TimedLayer(
-                **weights_of(layer, suffix, numbers, below, _columns(ordered), pooling(model, depth)),
-                most_open=_most_open(ordered),
-                shape="box" if own.shape == "open" else own.shape,
-                never_closes=own.shape == "open",
-                **_arrays(ordered),
-            )
-        )
-    return TimedPlan(tuple(layers), **around(model, layers[-1], every), scale=scale, trained=layer.seen)
+    tables = [_order(windows, layer.hidden_size, scale.moment(1.0)) for windows in each]
+    plan = make_plan(model, count_up(0, torch.device("cpu")), threshold, every=every, tables=tables)
+    layers = []
+    for weights, own, windows in zip(plan.layers, pulses, each, strict=True):
+        ordered = [windows[unit] for unit in weights.unit_numbers]
+        nothing = spans_of(np.zeros((0, weights.units), np.float32), all_ones=False)
+        kind = {"shape": "box" if own.shape == "open" else own.shape, "never_closes": own.shape == "open"}
+        more = nothing | kind | {"most_open": _most_open(ordered)} | _arrays(ordered)
+        layers.append(TimedLayer(**own_values(weights, LayerPlan) | more))
+    return TimedPlan(**own_values(plan, Plan) | {"layers": tuple(layers)}, scale=scale, trained=layer.seen)
+
+
+def _order(windows: dict[int, "_Window"], hidden: int, start: int) -> Floats:
+    """A table (steps, H) in which units open and close one after the other: from it `make_plan` tells their order, and
+    which weights they read. Units that open once read those that open before they close; those that come back, all.
+    """
+    units = sorted(windows, key=lambda unit: windows[unit].order(start))
+    ends = [windows[unit].end for unit in units]
+    first = [windows[unit].first for unit in units]
+    comes_back = any(windows[unit].period for unit in units)
+    table = np.zeros((len(units) + 1, hidden), np.float32)
+    for place, (unit, end) in enumerate(zip(units, ends, strict=True)):
+        reads = len(units) if comes_back else bisect_left(first, end)
+        table[place : reads + 1, unit] = 1
+    return table
 
 
 def _pulses(model: SequenceModel, suffix: str) -> Pulses:
@@ -338,14 +337,6 @@ def _whole(ticks: float, period: float) -> int:
             f"a period of {period:g} is too short to be counted exactly beside gates that are so much longer"
         )
     return int(ticks)
-
-
-def _columns(windows: list[_Window]) -> NDArray[np.int64]:
-    """How many units each one reads: those that open before it closes for the last time."""
-    if any(window.period for window in windows):
-        return np.full(len(windows), len(windows), np.int64)
-    first = [window.first for window in windows]
-    return np.array([np.searchsorted(first, window.end, "left") for window in windows], np.int64)
 
 
 def _most_open(windows: list[_Window]) -> int:

@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from glstm.runtime.network import Network
 from glstm.runtime.runtime import Runtime, increasing_times
 from glstm.runtime.timed_plan import TimedPlan
-from glstm.runtime.timed_stream import TimedStream
+from glstm.runtime.timed_stream import TimedNetwork, TimedStream
 
 
 class TimedRuntime(Runtime):
@@ -24,7 +23,7 @@ class TimedRuntime(Runtime):
     def __init__(self, plan: TimedPlan, reads: tuple[int, ...] | None = None, batch_first: bool = False, *, every: bool):
         """`every`: the head reads after every sample of a stream."""
         self.plan, self.reads, self.batch_first, self.every = plan, reads, batch_first, every
-        self._network: Network | None = None
+        self._network: TimedNetwork | None = None
         self._whole: tuple[Any, Runtime] | None = None  # for the last sequences' times
 
     def __reduce__(self):
@@ -37,7 +36,7 @@ class TimedRuntime(Runtime):
 
     def stream(self) -> TimedStream:
         if self._network is None:
-            self._network = Network(self.plan)
+            self._network = TimedNetwork(self.plan)
         return TimedStream(self._network, None if self.every else frozenset(self.reads or ()))
 
     def __call__(self, x, times: Any = None):  # pyright: ignore[reportIncompatibleMethodOverride]

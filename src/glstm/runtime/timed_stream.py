@@ -1,20 +1,65 @@
 """A stream in time: it has no end, or its samples come at times that nobody knows beforehand."""
 
-from ctypes import c_uint64, c_void_p, pointer
+import ctypes
+import hashlib
+from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from glstm.runtime.network import Network, TimedStructure
-from glstm.runtime.stream import Stream
+from glstm.runtime.plan import POOLS
+from glstm.runtime.stream import Network, Stream
 from glstm.runtime.ticks import MODULUS
-from glstm.runtime.timed_plan import TimedPlan
+from glstm.runtime.timed_plan import SHAPES, TimedLayer, TimedPlan
 from glstm.times import plainly
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+ARRAYS = ("first", "length", "period", "peak", "steep", "row", "w_x", "w_h", "bias")
+
+
+class _Layer(ctypes.Structure):
+    """As `stream.h` has it where GLSTM_TIMED is defined."""
+
+    _fields_ = [
+        *((name, c_uint32) for name in ("inputs", "units", "most_open", "shape", "logistic")),
+        *((name, c_void_p) for name in (*ARRAYS[:-1], "scale_x", "scale_h", "bias")),
+        ("pool", c_uint32),
+    ]
+
+
+class _Clock(ctypes.Structure):
+    _fields_ = [(name, c_uint64) for name in ("begin", "ticks", "fine", "longest")]
+
+
+class _Timed(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("model", "clock", "step", "place", "number", "opens", "agenda")),
+        *((name, c_void_p) for name in ("x", "y", "space", "standard")),
+        *((name, c_uint64) for name in ("now", "count")),
+        *((name, c_int32) for name in ("counted", "finished")),
+    ]
+
+
+class TimedNetwork(Network):
+    plan: TimedPlan  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, plan: TimedPlan):
+        super().__init__(plan)
+        self.layers = (_Layer * len(plan.layers))(*map(_layer, plan.layers))
+        self.structure.layer = ctypes.cast(self.layers, type(self.structure.layer))
+        clock = plan.clock
+        self.clock = _Clock(clock.begin, clock.ticks, clock.fine, clock.longest)
+        self.fingerprint = hashlib.sha256((self.fingerprint + repr(plan.scale)).encode()).hexdigest()[:16]
+
+
+def _layer(plan: TimedLayer) -> _Layer:
+    places = {name: getattr(plan, name).ctypes.data for name in ARRAYS}
+    sizes = (plan.inputs, plan.units, plan.most_open, SHAPES.index(plan.shape), plan.logistic)
+    return _Layer(*sizes, pool=POOLS.index(plan.pool), **places)
 
 
 class TimedStream(Stream):
@@ -25,10 +70,11 @@ class TimedStream(Stream):
 
     _prefix = "glstm_timed"
 
-    def __init__(self, network: Network, reads: frozenset[int] | None):
+    network: TimedNetwork  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, network: TimedNetwork, reads: frozenset[int] | None):
         """`reads`: steps after which the head reads; None: all of them."""
         super().__init__(network)
-        assert isinstance(network.plan, TimedPlan)
         plan = self.plan = network.plan
         self._reads, self._may_end = reads, plan.ends
         self._words = np.zeros(1, np.uint32)
@@ -36,8 +82,8 @@ class TimedStream(Stream):
         self._agenda = np.zeros(plan.agenda, np.uint16)
         places = self._windows.ctypes.data
         self._point_to(
-            TimedStructure(
-                pointer(network.structure), pointer(network.clock), self._words.ctypes.data, places,
+            _Timed(
+                ctypes.addressof(network.structure), ctypes.addressof(network.clock), self._words.ctypes.data, places,
                 opens=places + 16 * len(plan.layers), agenda=self._agenda.ctypes.data, counted=1, **self._buffers(),
             )
         )  # fmt: skip
