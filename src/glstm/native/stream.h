@@ -20,11 +20,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "place.h"
+
 #ifdef GLSTM_TIMED
 #include "agenda.h"
-typedef glstm_agenda glstm_place;
-#else
-#include "place.h"
 #endif
 
 #ifdef GLSTM_INT8
@@ -88,8 +87,12 @@ enum { GLSTM_NOW, GLSTM_MEAN, GLSTM_MAX };
    pooled, what is (units). Before the layers' come the last values of the inputs, if missing ones are carried. */
 typedef struct {
   uint32_t *step;
+#ifdef GLSTM_TIMED
+  glstm_agenda *place; /* one per layer, as below */
+#else
   glstm_place *place; /* one per layer */
-  float *number;      /* of the whole network */
+#endif
+  float *number; /* of the whole network */
 #ifdef GLSTM_TIMED
   uint64_t *opens;  /* (units) of each layer: when a unit opens, or has opened, if it is open */
   uint16_t *agenda; /* of each layer, the units that wait to open (units), and those that are open (most_open) */

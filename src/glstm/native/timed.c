@@ -1,6 +1,16 @@
 /* Streams in time on this machine: timed.h behind one pointer, as stream.c does for known steps. */
 #define GLSTM_RAW
 #define GLSTM_POOL
+#define GLSTM_HEAD
+#define GLSTM_WITH_LEAKY_RELU
+#define GLSTM_WITH_SIGMOID
+#define GLSTM_WITH_TANH
+#define GLSTM_WITH_SILU
+#define GLSTM_WITH_GELU
+#define GLSTM_WITH_GELU_TANH
+#define GLSTM_WITH_SOFTMAX
+#define GLSTM_WITH_LOG_SOFTMAX
+#define GLSTM_WITH_LAYER_NORM
 #define GLSTM_TIMED
 #include "flush.h"
 #include "stream.h"
@@ -38,7 +48,7 @@ void glstm_timed_run(Timed *s, const float *x, const uint64_t *moments, uint64_t
     }
     glstm_step(s->model, s->state, s->now, sample);
   }
-  s->finished = glstm_finished(s->model, s->state);
+  s->finished = glstm_finished(s->model, *s->state.step, s->state.place);
   set_float_state(before);
 }
 
@@ -73,5 +83,5 @@ void glstm_timed_resume(Timed *s, uint64_t now, uint64_t count) {
       if (l->period[j] != 0 || !glstm_is_before(now, l->first[j])) p.at->known = (uint16_t)(j + 1);
     glstm_find_next(l, p, now);
   }
-  s->finished = glstm_finished(s->model, s->state);
+  s->finished = glstm_finished(s->model, *s->state.step, s->state.place);
 }

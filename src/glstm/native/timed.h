@@ -38,7 +38,7 @@ static inline int glstm_is_before(uint64_t moment, uint64_t other) { return (mom
 
 /* The parts of a layer's state that its pulses need. */
 typedef struct {
-  glstm_place *at;
+  glstm_agenda *at;
   uint64_t *opens;
   uint16_t *waiting, *open;
 } glstm_pulses;
@@ -206,10 +206,10 @@ static inline void glstm_step(const glstm_model *m, glstm_state s, uint64_t now,
 }
 
 /* Whether no unit will ever open again. */
-static inline int glstm_finished(const glstm_model *m, glstm_state s) {
+static inline int glstm_finished(const glstm_model *m, uint32_t step, const glstm_agenda *place) {
   uint32_t n;
   for (n = 0; n < m->layers; n++)
-    if (*s.step == 0 || s.place[n].open || s.place[n].waiting) return 0;
+    if (step == 0 || place[n].open || place[n].waiting) return 0;
   return 1;
 }
 
