@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "layers": {"gated", "gates"},
     "advice": {"gated", "layers", "times"},
     "cells": {"gated", "layers"},
-    "streaming": {"gated"},
+    "streaming": {"gated", "times"},
     "init": set(),
     "rnn": {"gates", "ops"},
     "convert": {"gated", "gates", "layers"},

@@ -154,12 +154,12 @@ static inline float glstm_openness(const glstm_layer *l, uint32_t j, uint64_t si
   if (l->shape == GLSTM_BOX) return 1.0f;
   u = (float)(off >> 63 ? 0 - off : off) * l->steep[j];
   if (l->shape == GLSTM_TRIANGLE) {
-    GLSTM_COUNT(2);
+    GLSTM_COUNT(4);
     return u < 1.0f ? 1.0f - u : 0.0f;
   }
   u *= u;
   rest = glstm_exp_rest(u < 87.0f ? -u : -87.0f, &power);
-  GLSTM_COUNT(8);
+  GLSTM_COUNT(9);
   return power + power * rest;
 }
 

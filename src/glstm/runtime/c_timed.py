@@ -83,8 +83,8 @@ def timed_header(plan: TimedPlan, name: str, kind: str, times: Times, about: str
             f"from {times.start:.10g} on."
         )
         when = f"""
-   t must be larger than that of the sample before, by at most {times.clock(plan).longest:d}; otherwise the sample is not
-   taken, and the result is -1."""
+   t must be larger than that of the sample before, by at most {times.clock(plan).longest}; otherwise the sample is
+   not taken, and the result is -1."""
     argument = "" if times.tick is None else ", uint64_t t"
     return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for streams {until}.
    Written by glstm. Needs no library, allocates nothing, has no state except the caller's.
@@ -138,7 +138,8 @@ def timed_functions(plan: TimedPlan, name: str, times: Times) -> str:
         argument, moment = "", "  state->time++;"
     else:
         argument = ", uint64_t t"
-        moment = f"""  if ((state->step && t <= state->time) || t - (state->step ? state->time : 0) > {name}_clock.longest) return -1;
+        moment = f"""  if (state->step && t <= state->time) return -1;
+  if (t - (state->step ? state->time : 0) > {name}_clock.longest) return -1;
   state->time = t;"""
     standard = room = ""
     if plan.standard:

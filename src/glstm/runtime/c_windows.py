@@ -22,7 +22,7 @@ class WindowsInC:
         if self.length < 1 or self.hop < 1:
             raise UserError(f"windows are (length, hop), each at least 1 sample, not ({self.length}, {self.hop})")
         if times.tick is not None:
-            raise UserError("windows are counted in samples, so they cannot have samples with own times: leave out the tick")
+            raise UserError("windows are counted in samples, which then cannot have own times: leave out the tick")
         self.plan.require_window(self.length)
 
     def declared_in(self, header: str) -> str:
@@ -30,8 +30,8 @@ class WindowsInC:
         name, upper = self.name, self.name.upper()
         operations, size = self.plan.ops_of(self.length) / self.hop, self.count * self.plan.state_bytes
         text = f"""
-/* Windows of {upper}_LENGTH samples on a stream without an end, one beginning every {upper}_HOP samples. {upper}_WINDOWS
-   of them are open at once, and each has its own state: {operations:,.0f} operations a sample, {size:,} bytes. */
+/* Windows of {upper}_LENGTH samples on a stream without an end, one beginning every {upper}_HOP samples.
+   {upper}_WINDOWS of them at once, each with its own state: {operations:,.0f} operations a sample, {size:,} bytes. */
 enum {{ {upper}_LENGTH = {self.length}, {upper}_HOP = {self.hop}, {upper}_WINDOWS = {self.count} }};
 
 typedef struct {{

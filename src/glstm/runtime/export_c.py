@@ -69,8 +69,8 @@ def export_c(
 ) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither.
 
-    times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows: (length,
-    hop), for functions that run overlapping windows on a stream without an end.
+    times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows:
+    (length, hop), for functions that run overlapping windows on a stream without an end.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
@@ -260,7 +260,9 @@ def _dense(name: str, number: int, plan: DensePlan, int8: Quantized | None) -> t
     return _arrays(f"{name}_head{number}", arrays, [inputs, outputs, int(plan.relu)], [])
 
 
-def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]) -> tuple[str, str]:
+def _arrays(
+    prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]
+) -> tuple[str, str]:
     data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
     places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
     return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"

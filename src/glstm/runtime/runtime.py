@@ -46,8 +46,8 @@ def deploy(
     """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
-    gates' mu and sigma; of a task, `task.schedule()` is the right one. None: nobody knows them yet. Streams then have no
-    end, as far as the gates come back, and take samples at any times: `stream.step(x_t, t)`.
+    gates' mu and sigma; of a task, `task.schedule()` is the right one. None: nobody knows them yet. Streams then have
+    no end, as far as the gates come back, and take samples at any times: `stream.step(x_t, t)`.
     threshold: units at k <= threshold are closed; None: the layer's own.
     reads: when the head reads, at the "last" step, at "every" step, or at the steps given, counted from 1; None: as the
     model does, but in a stream without known steps after every sample, for each may be the last. With "last" it reads
@@ -170,7 +170,7 @@ class Runtime:
         self._standardize = None if plan.standard is None else plan.standard.module()
         self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Runtime, (self.plan, self.reads, self.batch_first)
 
     def __repr__(self) -> str:

@@ -160,6 +160,19 @@ class Stream(ABC):
         """Take one sample: a number, or `inputs` of them; at time t, if the stream is one in time."""
 
     @abstractmethod
+    def take(self, samples: "ArrayLike | Tensor", times: "ArrayLike | Tensor | None" = None) -> None:
+        """As `step` for each of samples (N, inputs), in one call, without the head: `output()` says what it reads."""
+
+    def _rows(self, samples) -> np.ndarray:
+        rows = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else np.asarray(samples)
+        rows = np.ascontiguousarray(rows, np.float32)
+        rows = rows[:, None] if rows.ndim == 1 and self._scalar else rows
+        inputs = len(self._x)
+        if rows.ndim != 2 or rows.shape[1] != inputs:
+            raise ValueError(f"samples must be (N, {inputs}), but have shape {rows.shape}")
+        return rows
+
+    @abstractmethod
     def _fresh(self) -> Self:
         """A stream of the same network at its beginning."""
 
@@ -189,15 +202,15 @@ class Stream(ABC):
         self._step, self._told = 0, False
 
     def windows(self, length: int, hop: int) -> Windows:
-        """Overlapping windows of `length` samples on a stream without an end, one beginning every `hop` samples: each has
-        a state of its own, which begins as this stream did."""
+        """Overlapping windows of `length` samples on a stream without an end, one beginning every `hop` samples: each
+        has a state of its own, which begins as this stream did."""
         return Windows(self, length, hop)
 
-    def _tell(self, sentence: str, stacklevel: int = 3) -> None:
-        """Once: nothing else shows that later samples do not matter."""
+    def _tell(self, sentence: str) -> None:
+        """Once: nothing else shows that later samples do not matter. Called by a method that a public one calls."""
         if not self._told:
             self._told = True
-            warnings.warn(sentence, StreamWarning, stacklevel=stacklevel)
+            warnings.warn(sentence, StreamWarning, stacklevel=4)
 
     def __copy__(self) -> Self:
         other = self._fresh()
@@ -207,7 +220,7 @@ class Stream(ABC):
         return other
 
     @abstractmethod
-    def _copy_place(self, other: Self) -> None:
+    def _copy_place(self, other: Any) -> None:
         """Also the position in time."""
 
     def __deepcopy__(self, memo: dict) -> Self:
@@ -245,6 +258,10 @@ class Stream(ABC):
         """Go to this position, if there can be one."""
 
 
+def address(array: np.ndarray | None) -> c_void_p:
+    return c_void_p(None if array is None else array.ctypes.data)
+
+
 class KnownStream(Stream):
     """For steps at known times. The state knows its place in the schedule."""
 
@@ -274,10 +291,7 @@ class KnownStream(Stream):
         After the last step of the schedule samples are ignored, and the state does not change.
         """
         if t is not None:
-            raise ValueError(
-                "the times of this stream's steps are known already, so step takes none: glstm.deploy(model) without "
-                "steps gives a stream in which every sample has its own time"
-            )
+            self._refuse_times()
         if self._scalar and type(x_t) is float:
             self._x[0] = x_t
         else:
@@ -287,17 +301,35 @@ class KnownStream(Stream):
             self._take_and_read(self._pointer)
             return self._y.copy()
         if self._step > self.plan.steps:
-            self._tell(
-                f"this network was deployed for {self.plan.steps} steps: later samples are ignored, and its output stays "
-                "as it is; call reset() for another sequence, or use windows() on a stream without an end"
-            )
+            self._say_that_it_ended()
         self._take(self._pointer)
         return None
 
-    def _fresh(self) -> "KnownStream":
-        return KnownStream(self.network, self._reads)
+    def take(self, samples: "ArrayLike | Tensor", times: "ArrayLike | Tensor | None" = None) -> None:
+        if times is not None:
+            self._refuse_times()
+        rows = self._rows(samples)
+        self._step += len(rows)
+        if self._step > self.plan.steps:
+            self._say_that_it_ended()
+        self.network.library.glstm_stream_run(self._pointer, address(rows), c_uint32(len(rows)))
 
-    def _copy_place(self, other: "KnownStream") -> None:
+    def _refuse_times(self) -> None:
+        raise ValueError(
+            "the times of this stream's steps are known already, so it takes none: glstm.deploy(model) without steps "
+            "gives a stream in which every sample has its own time"
+        )
+
+    def _say_that_it_ended(self) -> None:
+        self._tell(
+            f"this network was deployed for {self.plan.steps} steps: later samples are ignored, and its output stays "
+            "as it is; call reset() for another sequence, or use windows() on a stream without an end"
+        )
+
+    def _fresh(self) -> Self:
+        return type(self)(self.network, self._reads)
+
+    def _copy_place(self, other: Any) -> None:
         other._words[:] = self._words
 
     def _resume(self, position: int, about: dict[str, str]) -> bool:

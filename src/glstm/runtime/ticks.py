@@ -1,4 +1,4 @@
-"""Time in whole ticks: what a deployed network counts, so that nothing drifts. `native/timed.h` says why it does not."""
+"""Time in whole ticks, so that nothing drifts; `native/timed.h` says why it does not."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,8 +19,8 @@ Ticks = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Clock:
-    """Where a time t, a whole number, lies: begin + t (ticks + fine / 2^64), in ticks. `longest`: so much may lie between
-    two samples."""
+    """Where a time t, a whole number, lies: begin + t (ticks + fine / 2^64), in ticks. `longest`: so much may lie
+    between two samples."""
 
     begin: int
     ticks: int

@@ -1,7 +1,7 @@
 """A plan in time: instead of a table over known steps, each unit's pulse, once or in every period.
 
-Nothing is known of the samples but that their times increase. So a stream may have no end, and gaps may be of any length.
-Arrays are laid out as in `native/stream.h`; `native/timed.h` says what they mean.
+Nothing is known of the samples but that their times increase. So a stream may have no end, and gaps may be of any
+length. Arrays are laid out as in `native/stream.h`; `native/timed.h` says what they mean.
 """
 
 from bisect import bisect_left
@@ -65,19 +65,22 @@ class TimedLayer(LayerPlan):
 
     def at(self, moments: Ticks) -> LayerPlan:
         """The same layer with a table over steps at these moments."""
-        return LayerPlan(**own_values(self, LayerPlan) | spans_of(self.openness(moments), self.never_closes))
+        return LayerPlan(**own_values(self, LayerPlan, **spans_of(self.openness(moments), self.never_closes)))
 
 
-def own_values(plan: Any, kind: type) -> dict[str, Any]:
-    """Those of the fields that a plan of this kind has."""
-    return {field.name: getattr(plan, field.name) for field in fields(kind)}
+def own_values(plan: Any, kind: Any, **changed: Any) -> dict[str, Any]:
+    """Those of the fields that a plan of this kind has; and these."""
+    return {field.name: getattr(plan, field.name) for field in fields(kind)} | changed
 
 
 @dataclass(frozen=True)
 class TimedPlan(Plan):
-    """For samples at any times, and so without known ones. Its costs are those of one period of the unit with the longest, once all units have been
-    open; of gates that open only once, those of all steps from the first to the last at which one is open; of gates that
-    never close, those of one step. All count with a sample at every step."""
+    """For samples at any times, and so without known ones.
+
+    Its costs are those of one period of the unit with the longest, once all units have been open; of gates that open
+    only once, those of all steps from the first to the last at which one is open; of gates that never close, those of
+    one step. All count with a sample at every step.
+    """
 
     layers: tuple[TimedLayer, ...]  # pyright: ignore[reportIncompatibleVariableOverride]
     scale: Scale
@@ -103,7 +106,7 @@ class TimedPlan(Plan):
         """Of the first steps of a stream whose samples are counted."""
         known = self.at(np.arange(1, steps + 1, dtype=np.float64))
         pairs = zip(self.layers, known.layers, strict=True)
-        return known.ops + sum(OPENNESS_OPS[own.shape] * np.count_nonzero(layer.table) for own, layer in pairs)
+        return known.ops + sum(OPENNESS_OPS[own.shape] * int(np.count_nonzero(layer.table)) for own, layer in pairs)
 
     @property
     def clock(self) -> Clock:
@@ -125,7 +128,7 @@ class TimedPlan(Plan):
         """The same network for steps at known times."""
         moments = self.scale.moments(times)
         layers = tuple(layer.at(moments) for layer in self.layers)
-        return Plan(**own_values(self, Plan) | {"layers": layers, "times": times})
+        return Plan(**own_values(self, Plan, layers=layers, times=times))
 
     @property
     def pace(self) -> float:
@@ -141,7 +144,7 @@ class TimedPlan(Plan):
         pairs = operations = 0
         for layer in self.layers:
             table = layer.openness(moments)
-            own = np.count_nonzero(table[before:])
+            own = int(np.count_nonzero(table[before:]))
             pairs += own
             operations += OPENNESS_OPS[layer.shape] * own
             until, whole = (
@@ -219,8 +222,8 @@ def make_timed_plan(model: SequenceModel, threshold: float, *, every: bool) -> T
         nothing = spans_of(np.zeros((0, weights.units), np.float32), all_ones=False)
         kind = {"shape": "box" if own.shape == "open" else own.shape, "never_closes": own.shape == "open"}
         more = nothing | kind | {"most_open": _most_open(ordered)} | _arrays(ordered)
-        layers.append(TimedLayer(**own_values(weights, LayerPlan) | more))
-    return TimedPlan(**own_values(plan, Plan) | {"layers": tuple(layers)}, scale=scale, trained=layer.seen)
+        layers.append(TimedLayer(**own_values(weights, LayerPlan, **more)))
+    return TimedPlan(**own_values(plan, Plan, layers=tuple(layers)), scale=scale, trained=layer.seen)
 
 
 def _order(windows: dict[int, "_Window"], hidden: int, start: int) -> Floats:
@@ -247,8 +250,8 @@ def _pulses(model: SequenceModel, suffix: str) -> Pulses:
             f"a {type(layer.gate).__name__} gate does not say when its units open, so deploy must know the steps: give "
             "their number, or their times"
         )
-    shape = (layer.hidden_size,)
-    return Pulses(found.shape, *(getattr(found, name).cpu().expand(shape) for name in ("at", "width", "period", "start")))
+    values = (found.at, found.width, found.period, found.start)
+    return Pulses(found.shape, *(value.cpu().expand(layer.hidden_size) for value in values))
 
 
 def _scale(each: list[Pulses], frame: Frame, threshold: float) -> Scale:
@@ -299,9 +302,7 @@ def _windows(pulses: Pulses, scale: Scale, threshold: float) -> dict[int, _Windo
         if pulses.shape == "open":
             found[unit] = _Window(0, ALWAYS, ALWAYS, 0, 0.0)
             continue
-        at, width, period, start = (
-            float(getattr(pulses, name)[unit]) for name in ("at", "width", "period", "start")
-        )
+        at, width, period, start = (float(getattr(pulses, name)[unit]) for name in ("at", "width", "period", "start"))
         peak, wide = scale.duration(at), scale.duration(width)
         if pulses.shape == "box":
             opens, ends = ceil(scale.duration(at - width)), ceil(scale.duration(at + width))

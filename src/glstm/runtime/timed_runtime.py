@@ -13,20 +13,22 @@ from glstm.runtime.timed_stream import TimedNetwork, TimedStream
 class TimedRuntime(Runtime):
     """`stream()` takes samples at any times, and without an end if the gates come back.
 
-    Whole sequences may be of any length, at the times given. `ops`, `lstm_ops` and `openness` are about `plan.steps` steps:
-    one period of the unit with the longest; all steps up to the last at which a unit is open, if gates open only once; one
-    step, if they never close.
+    Whole sequences may be of any length, at the times given. `ops`, `lstm_ops` and `openness` are about `plan.steps`
+    steps: one period of the unit with the longest; all steps up to the last at which a unit is open, if gates open only
+    once; one step, if they never close.
     """
 
     plan: TimedPlan  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, plan: TimedPlan, reads: tuple[int, ...] | None = None, batch_first: bool = False, *, every: bool):
+    def __init__(
+        self, plan: TimedPlan, reads: tuple[int, ...] | None = None, batch_first: bool = False, *, every: bool
+    ):
         """`every`: the head reads after every sample of a stream."""
         self.plan, self.reads, self.batch_first, self.every = plan, reads, batch_first, every
-        self._network: TimedNetwork | None = None
+        self._timed: TimedNetwork | None = None
         self._whole: tuple[Any, Runtime] | None = None  # for the last sequences' times
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _again, (self.plan, self.reads, self.batch_first, self.every)
 
     def __repr__(self) -> str:
@@ -35,9 +37,9 @@ class TimedRuntime(Runtime):
         return f"Runtime({when}, {units} units, {share}, {self.ops / self.plan.steps:,.0f} operations a step)"
 
     def stream(self) -> TimedStream:
-        if self._network is None:
-            self._network = TimedNetwork(self.plan)
-        return TimedStream(self._network, None if self.every else frozenset(self.reads or ()))
+        if self._timed is None:
+            self._timed = TimedNetwork(self.plan)
+        return TimedStream(self._timed, None if self.every else frozenset(self.reads or ()))
 
     def __call__(self, x, times: Any = None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """Whole sequences x (T, B, D), or one (T, D), at times (T,); None: 1, 2, ...

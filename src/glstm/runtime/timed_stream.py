@@ -2,15 +2,15 @@
 
 import ctypes
 import hashlib
-from ctypes import POINTER, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import c_int32, c_uint32, c_uint64, c_void_p
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from torch import Tensor
 
 from glstm.runtime.plan import POOLS
-from glstm.runtime.stream import Network, Stream
+from glstm.runtime.stream import Network, Stream, address
 from glstm.runtime.ticks import MODULUS
 from glstm.runtime.timed_plan import SHAPES, TimedLayer, TimedPlan
 from glstm.times import plainly
@@ -104,11 +104,11 @@ class TimedStream(Stream):
         return bool(self._structure.finished)
 
     def step(self, x_t: "float | ArrayLike | Tensor", t: float | None = None) -> np.ndarray | None:
-        """Take one sample: a number, or `inputs` of them. Returns the head's output, a new array; or None at steps after
-        which it does not read.
+        """Take one sample: a number, or `inputs` of them. Returns the head's output, a new array; or None at steps
+        after which it does not read.
 
-        t: the sample's time, later than that of the one before, in the unit of the times of training; either all samples
-        of a stream have one, or none: then they are at 1, 2, ...
+        t: the sample's time, later than that of the one before, in the unit of the times of training. Either all
+        samples of a stream have one, or none: then they are at 1, 2, ...
         """
         if self._scalar and type(x_t) is float:
             self._x[0] = x_t
@@ -129,13 +129,7 @@ class TimedStream(Stream):
         return None
 
     def take(self, samples: "ArrayLike | Tensor", times: "ArrayLike | Tensor | None" = None) -> None:
-        """As `step` for each of samples (N, inputs), in one call, without the head: ask `output()` for what it reads."""
-        rows = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else np.asarray(samples)
-        rows = np.ascontiguousarray(rows, np.float32)
-        if rows.ndim == 1 and self._scalar:
-            rows = rows[:, None]
-        if rows.ndim != 2 or rows.shape[1] != self.plan.inputs:
-            raise ValueError(f"samples must be (N, {self.plan.inputs}), but have shape {rows.shape}")
+        rows = self._rows(samples)
         if not len(rows):
             return
         moments = last = None
@@ -149,9 +143,7 @@ class TimedStream(Stream):
             self._warn()
         self._time = last
         self._step += len(rows)
-        self.network.library.glstm_timed_run(
-            self._pointer, _address(rows), _address(moments), c_uint64(len(rows))
-        )
+        self.network.library.glstm_timed_run(self._pointer, address(rows), address(moments), c_uint64(len(rows)))
 
     def _increasing(self, times: Any, count: int) -> np.ndarray:
         given = np.asarray(times.detach().cpu() if isinstance(times, Tensor) else times, np.float64)
@@ -169,7 +161,9 @@ class TimedStream(Stream):
         before = self._time
         if before is None:
             if self._step:
-                raise ValueError("the samples of this stream are counted: give all of them a time, or none, or reset() it")
+                raise ValueError(
+                    "the samples of this stream are counted: give all of them a time, or none, or reset() it"
+                )
             if abs(t - self.plan.scale.frame.origin) >= self.plan.scale.longest:
                 raise ValueError(self._too_long(abs(t - self.plan.scale.frame.origin)))
             self._structure.counted = 0
@@ -194,8 +188,7 @@ class TimedStream(Stream):
         self._tell(
             f"the last gate of this network closed at time {plainly(end, self.plan.scale.frame.unit)}: later samples "
             "change nothing, and its output stays as it is; call reset() for another sequence, or use windows() on a "
-            "stream without an end",
-            stacklevel=4,
+            "stream without an end"
         )
 
     def reset(self) -> None:
@@ -203,10 +196,10 @@ class TimedStream(Stream):
         super().reset()
         self._time = None
 
-    def _fresh(self) -> "TimedStream":
-        return TimedStream(self.network, self._reads)
+    def _fresh(self) -> Self:
+        return type(self)(self.network, self._reads)
 
-    def _copy_place(self, other: "TimedStream") -> None:
+    def _copy_place(self, other: Any) -> None:
         other._words[:], other._windows[:], other._agenda[:] = self._words, self._windows, self._agenda
         for name in ("now", "count", "counted", "finished"):
             setattr(other._structure, name, getattr(self._structure, name))
@@ -229,7 +222,3 @@ class TimedStream(Stream):
         self._time, self._structure.counted = time, time is None
         self.network.library.glstm_timed_resume(self._pointer, c_uint64(moment % MODULUS), c_uint64(position % MODULUS))
         return True
-
-
-def _address(array: np.ndarray | None) -> c_void_p:
-    return c_void_p(None if array is None else array.ctypes.data)

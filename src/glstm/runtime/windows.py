@@ -35,8 +35,8 @@ class Windows:
 
     def __repr__(self) -> str:
         return (
-            f"Windows({self.count} at once, of {self.length} samples, one every {self.hop}: {self.ops:,.0f} operations a "
-            f"sample, {self.state_bytes:,} bytes of state)"
+            f"Windows({self.count} at once, of {self.length} samples, one every {self.hop}: {self.ops:,.0f} operations "
+            f"a sample, {self.state_bytes:,} bytes of state)"
         )
 
     @property
