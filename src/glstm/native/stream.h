@@ -45,7 +45,8 @@ typedef struct {
   const uint64_t *first;                    /* (units), as all of these, in ticks: the moment at which a unit opens, */
   const uint64_t *length, *period;          /* for how long, and how long until it opens again; 0: never */
   const uint64_t *peak;                     /* from its opening to where k is largest, which may lie outside */
-  const float *steep;                       /* 1 / width */
+  const uint8_t *shift;                     /* bits that a distance from the peak loses, so that 32 can hold it */
+  const float *steep;                       /* 2^shift / width */
 #else
   uint32_t inputs, units, most_open, spans; /* most_open: the largest number of units that are open at once */
   uint32_t logistic;                    /* candidate: 0 tanh, 1 logistic */

@@ -152,7 +152,8 @@ static inline float glstm_openness(const glstm_layer *l, uint32_t j, uint64_t si
   uint64_t off = since - l->peak[j];
   float u, power, rest;
   if (l->shape == GLSTM_BOX) return 1.0f;
-  u = (float)(off >> 63 ? 0 - off : off) * l->steep[j];
+  off = (off >> 63 ? 0 - off : off) >> l->shift[j];
+  u = (float)(uint32_t)off * l->steep[j];
   if (l->shape == GLSTM_TRIANGLE) {
     GLSTM_COUNT(4);
     return u < 1.0f ? 1.0f - u : 0.0f;

@@ -33,7 +33,10 @@ NATIVE = Path(__file__).parents[1] / "native"
 TAKEN = ("glstm", "math", "stdint", "stdio", "string")  # names that the files use themselves, or include
 
 MISSING = {"refuse": "GLSTM_PASS", "carry": "GLSTM_CARRY", "mask": "GLSTM_MASK"}
-SPANS, TIMED = ("start", "change", "opens", "k"), ("first", "length", "period", "peak", "steep")  # arrays of a schedule
+SPANS, TIMED = (
+    ("start", "change", "opens", "k"),
+    ("first", "length", "period", "peak", "shift", "steep"),
+)  # arrays of a schedule
 POOLS = {None: "GLSTM_NOW", "mean": "GLSTM_MEAN", "max": "GLSTM_MAX"}
 
 

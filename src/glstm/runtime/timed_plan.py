@@ -39,13 +39,14 @@ class TimedLayer(LayerPlan):
     length: Ticks
     period: Ticks  # 0: it opens only once
     peak: Ticks
+    shift: NDArray[np.uint8]
     steep: Floats
     never_closes: bool
 
     @property
     def constants(self) -> list[np.ndarray]:
         """The arrays that the network reads while it runs."""
-        pulses = [self.first, self.length, self.period, self.peak, self.steep]
+        pulses = [self.first, self.length, self.period, self.peak, self.shift, self.steep]
         return [*pulses, self.row, self.w_x, self.w_h, self.bias]
 
     @property
@@ -59,7 +60,7 @@ class TimedLayer(LayerPlan):
         since = signed(moments)[:, None] - signed(self.first)
         since = np.where(period > 0, np.mod(since, np.where(period > 0, period, 1)), since)
         is_open = (since >= 0) & (since < signed(self.length))
-        u = np.abs(since - signed(self.peak)) * self.steep.astype(np.float64)
+        u = (np.abs(since - signed(self.peak)) >> self.shift) * self.steep.astype(np.float64)
         k = {"bell": lambda: np.exp(-np.minimum(u * u, 87)), "triangle": lambda: 1 - u, "box": lambda: np.ones_like(u)}
         return np.where(is_open, k[self.shape](), 0).clip(0, 1).astype(np.float32)
 
@@ -281,7 +282,15 @@ class _Window:
     length: int
     period: int
     peak: int
-    steep: float
+    width: float
+
+    @property
+    def shift(self) -> int:
+        return max(0, max(abs(self.peak), abs(self.length - self.peak)).bit_length() - 32)
+
+    @property
+    def steep(self) -> float:
+        return ldexp(1 / self.width, self.shift)
 
     @property
     def end(self) -> int:
@@ -300,7 +309,7 @@ def _windows(pulses: Pulses, scale: Scale, threshold: float) -> dict[int, _Windo
     found = {}
     for unit in range(len(pulses.at)):
         if pulses.shape == "open":
-            found[unit] = _Window(0, ALWAYS, ALWAYS, 0, 0.0)
+            found[unit] = _Window(0, ALWAYS, ALWAYS, 0, 1.0)
             continue
         at, width, period, start = (float(getattr(pulses, name)[unit]) for name in ("at", "width", "period", "start"))
         peak, wide = scale.duration(at), scale.duration(width)
@@ -315,7 +324,7 @@ def _windows(pulses: Pulses, scale: Scale, threshold: float) -> dict[int, _Windo
             begin = round(scale.duration(start))
             opens, ends = max(opens, begin), min(ends, begin + again)
         if opens < ends:
-            found[unit] = _Window(opens, ends - opens, again, round(peak) - opens, 1 / wide)
+            found[unit] = _Window(opens, ends - opens, again, round(peak) - opens, wide)
     return found
 
 
@@ -359,4 +368,5 @@ def _arrays(windows: list[_Window]) -> dict[str, Any]:
         name: np.array([getattr(window, name) % MODULUS for window in windows], np.uint64)
         for name in ("first", "length", "period", "peak")
     }
-    return {**words, "steep": np.array([window.steep for window in windows], np.float32)}
+    shift = np.array([window.shift for window in windows], np.uint8)
+    return {**words, "shift": shift, "steep": np.array([window.steep for window in windows], np.float32)}

@@ -18,7 +18,7 @@ from glstm.times import plainly
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-ARRAYS = ("first", "length", "period", "peak", "steep", "row", "w_x", "w_h", "bias")
+ARRAYS = ("first", "length", "period", "peak", "shift", "steep", "row", "w_x", "w_h", "bias")
 
 
 class _Layer(ctypes.Structure):
