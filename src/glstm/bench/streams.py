@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from glstm import stream as read_in_pieces
 from glstm.bench import cortex_m4
 from glstm.bench.race import Call, Contender, race
 from glstm.errors import UserError
@@ -30,6 +29,7 @@ from glstm.runtime.export_c import Times, export_c, vectors_from
 from glstm.runtime.quantize import dequantized, quantize
 from glstm.runtime.stream import Stream
 from glstm.runtime.timed_runtime import TimedRuntime
+from glstm.streaming import stream as read_in_pieces
 
 HIDDEN, OUTPUTS = 110, 10
 PERIOD = 784  # steps, on average
