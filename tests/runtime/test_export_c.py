@@ -16,7 +16,7 @@ from glstm.runtime.export_c import export_c, vectors_from
 from glstm.runtime.quantize import dequantized, quantize
 
 V_T = 0.01
-STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror", "-O2"]
+STRICT = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O2"]
 COMPILERS = [
     pytest.param(
         command,

@@ -18,9 +18,13 @@ from glstm.errors import UserError
 from glstm.models import SequenceModel
 from glstm.runtime.c_programs import Vectors, main_program, self_test
 from glstm.runtime.c_text import c_array, c_string
+from glstm.runtime.c_timed import Times as Times
+from glstm.runtime.c_timed import check_timed, timed_code, timed_functions, timed_header, timed_program, timed_self_test
+from glstm.runtime.c_windows import WindowsInC
 from glstm.runtime.head import DensePlan
 from glstm.runtime.plan import LayerPlan, Plan
 from glstm.runtime.quantize import Quantized
+from glstm.runtime.timed_plan import TimedLayer, TimedPlan
 from glstm.storage import write_together
 from glstm.times import count_up
 
@@ -29,6 +33,10 @@ NATIVE = Path(__file__).parents[1] / "native"
 TAKEN = ("glstm", "math", "stdint", "stdio", "string")  # names that the files use themselves, or include
 
 MISSING = {"refuse": "GLSTM_PASS", "carry": "GLSTM_CARRY", "mask": "GLSTM_MASK"}
+SPANS, TIMED = (
+    ("start", "change", "opens", "k"),
+    ("first", "length", "period", "peak", "shift", "steep"),
+)  # arrays of a schedule
 POOLS = {None: "GLSTM_NOW", "mean": "GLSTM_MEAN", "max": "GLSTM_MAX"}
 
 
@@ -52,15 +60,38 @@ def vectors_from(
     return Vectors(x.transpose(0, 1).numpy(), y.float().numpy(), at.double().numpy())
 
 
-def export_c(plan: Plan, folder: Path | str, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
-    """Write NAME.h and NAME.c: both completely, or neither."""
+def export_c(
+    plan: Plan,
+    folder: Path | str,
+    name: str,
+    vectors: Vectors,
+    int8: Quantized | None = None,
+    *,
+    times: Times | None = None,
+    windows: tuple[int, int] | None = None,
+) -> list[Path]:
+    """Write NAME.h and NAME.c: both completely, or neither.
+
+    times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows:
+    (length, hop), for functions that run overlapping windows on a stream without an end.
+    """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
     if name in TAKEN:
         raise UserError(f"{name} is a name that the exported files use themselves: choose another, such as digits")
-    _check(plan, vectors)
+    times, cut = times or Times(), None if windows is None else WindowsInC(plan, name, *windows)
     folder = Path(folder)
-    texts = {f"{name}.h": _header(plan, name, int8), f"{name}.c": _source(plan, name, vectors, int8)}
+    if isinstance(plan, TimedPlan):
+        check_timed(plan, vectors, times)
+        about, more = _about_inputs(plan), _declared_classes(plan, name)
+        header = timed_header(plan, name, "int8" if int8 else "float32", times, about, more)
+    else:
+        _check(plan, vectors)
+        header = _header(plan, name, int8)
+    if cut is not None:
+        cut.check(times)
+        header = cut.declared_in(header)
+    texts = {f"{name}.h": header, f"{name}.c": _source(plan, name, vectors, int8, times, cut)}
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
 
@@ -160,11 +191,14 @@ extern const char *const {name}_classes[{name.upper()}_OUTPUTS];
 """
 
 
-def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> str:
+def _source(
+    plan: Plan, name: str, vectors: Vectors, int8: Quantized | None, times: Times, cut: WindowsInC | None
+) -> str:
+    whom = "PyTorch with the same int8 weights" if int8 else "PyTorch"
     pooled = plan.pool is not None
     layers = [_layer(name, number, layer, int8, pooled) for number, layer in enumerate(plan.layers)]
     head = [_dense(name, number, dense, int8) for number, dense in enumerate(plan.head)]
-    numbers = [plan.steps, len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
+    numbers = [len(plan.times), len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
     if plan.standard:
         numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
     parts = [
@@ -182,11 +216,14 @@ def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> 
         else "",
         f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n",
         _classes(plan, name),
-        _functions(plan, name),
-        main_program(plan, name),
-        self_test(plan, name, vectors, "PyTorch with the same int8 weights" if int8 else "PyTorch"),
     ]
-    return "\n".join(part for part in parts if part)
+    if isinstance(plan, TimedPlan):
+        parts += [timed_functions(plan, name, times), cut.functions if cut else "", timed_program(plan, name, times)]
+        parts += [timed_self_test(plan, name, vectors, whom, times)]
+    else:
+        parts += [_functions(plan, name), cut.functions if cut else "", main_program(plan, name)]
+        parts += [self_test(plan, name, vectors, whom)]
+    return timed_code(plan, "\n".join(part for part in parts if part))
 
 
 def _opening(name: str) -> str:
@@ -200,11 +237,9 @@ def _opening(name: str) -> str:
 def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pooled: bool) -> tuple[str, str]:
     """Its arrays, and the row that points to them. `pooled`: something in the network is."""
     weights = int8.layers[number] if int8 else None
+    timed = isinstance(plan, TimedLayer)
     arrays = {
-        "start": plan.start,
-        "change": plan.change,
-        "opens": plan.opens,
-        "k": plan.k,
+        **{when: getattr(plan, when) for when in (TIMED if timed else SPANS)},
         "row": plan.row,
         "w_x": weights.w_x if weights else plan.w_x,
         "w_h": weights.w_h if weights else plan.w_h,
@@ -212,7 +247,8 @@ def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pool
         "scale_h": weights.scale_h if weights else None,
         "bias": plan.bias,
     }
-    numbers = [plan.inputs, plan.units, plan.most_open, plan.spans, int(plan.logistic)]
+    when = f"GLSTM_{plan.shape.upper()}" if timed else plan.spans
+    numbers = [plan.inputs, plan.units, plan.most_open, when, int(plan.logistic)]
     return _arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
 
 
@@ -227,7 +263,9 @@ def _dense(name: str, number: int, plan: DensePlan, int8: Quantized | None) -> t
     return _arrays(f"{name}_head{number}", arrays, [inputs, outputs, int(plan.relu)], [])
 
 
-def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], first: list[int], last: list[str]) -> tuple[str, str]:
+def _arrays(
+    prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]
+) -> tuple[str, str]:
     data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
     places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
     return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"
