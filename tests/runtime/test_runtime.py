@@ -87,7 +87,7 @@ def test_what_it_costs():
     assert runtime.openness == pytest.approx(k.gt(0).double().mean().item())
     assert runtime.lstm_ops == glstm.count_ops(STEPS, 16, 1)
     plan = runtime.plan
-    arrays = [*plan.layers[0].constants, plan.head[0].weight, plan.head[0].bias]
+    arrays = [*plan.layers[0].constants, plan.head.dense[0].weight, plan.head.dense[0].bias]
     assert runtime.memory.constant == sum(array.nbytes for array in arrays)
     stream = runtime.stream()
     assert runtime.memory.state == stream._words.nbytes + stream._numbers.nbytes

@@ -5,7 +5,6 @@ The code is `native/stream.h`, unchanged. This module writes the data and the fe
 """
 
 import copy
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -16,17 +15,16 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.models import SequenceModel
+from glstm.runtime.c_names import check_name
 from glstm.runtime.c_programs import Vectors, main_program, self_test
-from glstm.runtime.c_text import c_array, c_string
-from glstm.runtime.head import DensePlan
+from glstm.runtime.c_text import c_array, c_float, c_string
+from glstm.runtime.head import Stage
 from glstm.runtime.plan import LayerPlan, Plan
 from glstm.runtime.quantize import Quantized
 from glstm.storage import write_together
 from glstm.times import count_up
 
 NATIVE = Path(__file__).parents[1] / "native"
-
-TAKEN = ("glstm", "math", "stdint", "stdio", "string")  # names that the files use themselves, or include
 
 MISSING = {"refuse": "GLSTM_PASS", "carry": "GLSTM_CARRY", "mask": "GLSTM_MASK"}
 POOLS = {None: "GLSTM_NOW", "mean": "GLSTM_MEAN", "max": "GLSTM_MAX"}
@@ -54,10 +52,7 @@ def vectors_from(
 
 def export_c(plan: Plan, folder: Path | str, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
-    if name in TAKEN:
-        raise UserError(f"{name} is a name that the exported files use themselves: choose another, such as digits")
+    check_name(name)
     _check(plan, vectors)
     folder = Path(folder)
     texts = {f"{name}.h": _header(plan, name, int8), f"{name}.c": _source(plan, name, vectors, int8)}
@@ -80,7 +75,7 @@ def _check(plan: Plan, vectors: Vectors) -> None:
 def _header(plan: Plan, name: str, int8: Quantized | None) -> str:
     upper, kind = name.upper(), "int8" if int8 else "float32"
     units = ", ".join(str(layer.units) for layer in plan.layers)
-    about = _about_times(plan) + _about_inputs(plan)
+    about = _about_times(plan) + _about_inputs(plan) + _about_windows(plan)
     return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for sequences of {plan.steps} steps.
    Written by glstm. Needs no library, allocates nothing, has no state except the caller's.{about} */
 #ifndef {upper}_H
@@ -96,7 +91,31 @@ extern "C" {{
 
 enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OUTPUTS = {plan.outputs} }};
 
-/* All data that changes. It may be copied and stored; {name}_reset makes it ready. */
+{_declared_functions(plan, name)}{_declared_classes(plan, name)}
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def _declared_functions(plan: Plan, name: str) -> str:
+    upper = name.upper()
+    if plan.two_ways:
+        rows = f"\n  float room[{plan.room}];" if plan.room else ""
+        answers = f"{upper}_STEPS x {upper}_OUTPUTS numbers, a row a sample" if plan.every else f"{upper}_OUTPUTS numbers"
+        return f"""/* Room to work in. Nothing in it needs to be set, and nothing is kept from one window to the next. */
+typedef struct {{
+  uint32_t step;
+  glstm_place place[{len(plan.layers)}];
+  float number[{plan.numbers}];{rows}
+}} {name}_state;
+
+/* Reads a whole window x, {upper}_STEPS x {upper}_INPUTS numbers, a row a sample, and writes y: {answers}. */
+void {name}_run({name}_state *state, const float *x, float *y);
+"""
+    return f"""/* All data that changes. It may be copied and stored; {name}_reset makes it ready. */
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
@@ -111,12 +130,6 @@ int {name}_step({name}_state *state, const float *x);
 
 /* The network's output for the samples taken so far: {upper}_OUTPUTS numbers. */
 void {name}_output(const {name}_state *state, float *y);
-{_declared_classes(plan, name)}
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
 """
 
 
@@ -151,6 +164,13 @@ def _about_inputs(plan: Plan) -> str:
     return f"\n   Inputs are raw numbers, in the unit of the training data: they are standardised here.{missing}{fast}"
 
 
+def _about_windows(plan: Plan) -> str:
+    if not plan.two_ways:
+        return ""
+    kept = f"\n   {plan.room} numbers of the state are rows that a layer leaves for the next one." if plan.room else ""
+    return f"\n   It reads windows of {plan.steps} samples from both ends, so it takes them whole, from the caller.{kept}"
+
+
 def _declared_classes(plan: Plan, name: str) -> str:
     if plan.classes is None:
         return ""
@@ -163,7 +183,7 @@ extern const char *const {name}_classes[{name.upper()}_OUTPUTS];
 def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> str:
     pooled = plan.pool is not None
     layers = [_layer(name, number, layer, int8, pooled) for number, layer in enumerate(plan.layers)]
-    head = [_dense(name, number, dense, int8) for number, dense in enumerate(plan.head)]
+    head = [_stage(name, number, plan, one, int8) for number, one in enumerate(plan.head.stages(plan.read))]
     numbers = [plan.steps, len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
     if plan.standard:
         numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
@@ -172,7 +192,8 @@ def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> 
         "#define GLSTM_INT8\n" if int8 else "",
         "#define GLSTM_RAW\n" if plan.standard else "",
         "#define GLSTM_POOL\n" if pooled else "",
-        (NATIVE / "stream.h").read_text().replace('#include "place.h"\n\n', ""),
+        _head_options(plan),
+        _code(plan),
         *(data for data, _ in layers),
         *(data for data, _ in head),
         f"static const glstm_layer {name}_layers[] = {{{', '.join(row for _, row in layers)}}};",
@@ -187,6 +208,22 @@ def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> 
         self_test(plan, name, vectors, "PyTorch with the same int8 weights" if int8 else "PyTorch"),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _code(plan: Plan) -> str:
+    """stream.h with what it includes, as far as this network needs it."""
+    text = (NATIVE / "stream.h").read_text().replace('#include "place.h"\n\n', "")
+    head = "" if plan.head.is_plain else (NATIVE / "head.h").read_text() + "\n"
+    text = text.replace('#ifdef GLSTM_HEAD\n#include "head.h"\n#endif\n\n', head)
+    return text + ("\n" + (NATIVE / "window.h").read_text() if plan.two_ways else "")
+
+
+def _head_options(plan: Plan) -> str:
+    """Which functions of a head are compiled."""
+    if plan.head.is_plain:
+        return ""
+    kinds = sorted({one.kind for one in plan.head.activations} - {"relu"})
+    return "#define GLSTM_HEAD\n" + "".join(f"#define GLSTM_WITH_{kind.upper()}\n" for kind in kinds)
 
 
 def _opening(name: str) -> str:
@@ -216,18 +253,28 @@ def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pool
     return _arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
 
 
-def _dense(name: str, number: int, plan: DensePlan, int8: Quantized | None) -> tuple[str, str]:
-    weights = int8.head[number] if int8 else None
-    outputs, inputs = plan.weight.shape
-    arrays = {
-        "w": weights.weight if weights else plan.weight,
-        "scale": weights.scale if weights else None,
-        "bias": plan.bias,
-    }
-    return _arrays(f"{name}_head{number}", arrays, [inputs, outputs, int(plan.relu)], [])
+def _stage(name: str, number: int, plan: Plan, stage: Stage, int8: Quantized | None) -> tuple[str, str]:
+    """A stage of the head, with only those of its fields that a plain head needs, if it is one."""
+    arrays: dict[str, np.ndarray | None] = dict.fromkeys(("w", "scale", "bias"))
+    if stage.dense is not None:
+        dense, weights = plan.head.dense[stage.dense], int8.head[stage.dense] if int8 else None
+        arrays = {
+            "w": weights.weight if weights else dense.weight,
+            "scale": weights.scale if weights else None,
+            "bias": dense.bias,
+        }
+    if plan.head.is_plain:
+        then = int(stage.then.kind == "relu")
+        return _arrays(f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, then], [])
+    data, row = _arrays(
+        f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, f"GLSTM_{stage.then.kind.upper()}"], []
+    )
+    more = {"gain": stage.then.gain, "shift": stage.then.shift, "places": stage.places}
+    more_data, more_row = _arrays(f"{name}_head{number}", more, [c_float(stage.then.number)], [])
+    return "\n".join(part for part in (data, more_data) if part), f"{row[:-1]}, {more_row[1:]}"
 
 
-def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], first: list[int], last: list[str]) -> tuple[str, str]:
+def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]) -> tuple[str, str]:
     data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
     places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
     return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"
@@ -240,7 +287,22 @@ def _classes(plan: Plan, name: str) -> str:
     return f"const char *const {name}_classes[{name.upper()}_OUTPUTS] = {{\n{names}\n}};\n"
 
 
+def _window_function(plan: Plan, name: str) -> str:
+    rows = "state->room" if plan.room else "0"
+    return f"""void {name}_run({name}_state *state, const float *x, float *y) {{
+  float space[{2 * plan.widest}], read[{plan.read}];
+  glstm_state view;
+  glstm_window window;
+  view.step = &state->step, view.place = state->place, view.number = state->number;
+  window.room = {rows}, window.wide = {max(plan.kept_rows, default=0)}, window.every = {int(plan.every)};
+  glstm_run_window(&{name}_model, view, window, x, y, space, read);
+}}
+"""
+
+
 def _functions(plan: Plan, name: str) -> str:
+    if plan.two_ways:
+        return _window_function(plan, name)
     step = f"glstm_step(&{name}_model, {name}_view(state), x);"
     if plan.standard:
         step = f"""float standard[{plan.layers[0].inputs}];
