@@ -19,7 +19,7 @@ from glstm.data.split import cut_windows
 from glstm.data.task import Batch
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
-from glstm.models import SequenceModel
+from glstm.models import SequenceModel, ends_in_softmax
 from glstm.storage import write_atomically
 
 
@@ -104,7 +104,7 @@ def answers(
     found: list[np.ndarray] = []
     for own in batches_of(sequences, batch, value.device):
         outputs = _outputs(model, own, value.dtype).cpu().double()
-        outputs = (outputs.softmax(-1) if model.classes else outputs).numpy()
+        outputs = (outputs.softmax(-1) if model.classes and not ends_in_softmax(model) else outputs).numpy()
         steps = [len(own.x)] * own.size if own.lengths is None else own.lengths.tolist()
         if per_step:
             found += [outputs[:length, place] for place, length in enumerate(steps)]

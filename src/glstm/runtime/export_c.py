@@ -104,7 +104,9 @@ def _declared_functions(plan: Plan, name: str) -> str:
     upper = name.upper()
     if plan.two_ways:
         rows = f"\n  float room[{plan.room}];" if plan.room else ""
-        answers = f"{upper}_STEPS x {upper}_OUTPUTS numbers, a row a sample" if plan.every else f"{upper}_OUTPUTS numbers"
+        answers = (
+            f"{upper}_STEPS x {upper}_OUTPUTS numbers, a row a sample" if plan.every else f"{upper}_OUTPUTS numbers"
+        )
         return f"""/* Room to work in. Nothing in it needs to be set, and nothing is kept from one window to the next. */
 typedef struct {{
   uint32_t step;
@@ -168,7 +170,9 @@ def _about_windows(plan: Plan) -> str:
     if not plan.two_ways:
         return ""
     kept = f"\n   {plan.room} numbers of the state are rows that a layer leaves for the next one." if plan.room else ""
-    return f"\n   It reads windows of {plan.steps} samples from both ends, so it takes them whole, from the caller.{kept}"
+    return (
+        f"\n   It reads windows of {plan.steps} samples from both ends, so it takes them whole, from the caller.{kept}"
+    )
 
 
 def _declared_classes(plan: Plan, name: str) -> str:
@@ -274,7 +278,9 @@ def _stage(name: str, number: int, plan: Plan, stage: Stage, int8: Quantized | N
     return "\n".join(part for part in (data, more_data) if part), f"{row[:-1]}, {more_row[1:]}"
 
 
-def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]) -> tuple[str, str]:
+def _arrays(
+    prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]
+) -> tuple[str, str]:
     data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
     places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
     return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"

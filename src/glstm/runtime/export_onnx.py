@@ -274,7 +274,9 @@ def _activation(graph: Graph, function: Activation, x: str) -> str:
             return graph.add("Mul", x, graph.add("Sigmoid", x))
         case "gelu":
             share = graph.add("Erf", graph.add("Mul", x, graph.constant(0.5**0.5)))
-            return graph.add("Mul", graph.add("Mul", x, graph.constant(0.5)), graph.add("Add", share, graph.constant(1)))
+            return graph.add(
+                "Mul", graph.add("Mul", x, graph.constant(0.5)), graph.add("Add", share, graph.constant(1))
+            )
         case "gelu_tanh":
             cubic = graph.add("Mul", graph.add("Mul", x, x), graph.constant(2 * (2 / np.pi) ** 0.5 * 0.044715))
             inside = graph.add("Mul", x, graph.add("Add", cubic, graph.constant(2 * (2 / np.pi) ** 0.5)))

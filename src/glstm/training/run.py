@@ -150,6 +150,10 @@ class RunFolder:
             raise UserError(f"{self.path} was trained on {task['name']}, which is not read from a file of sequences")
         return task
 
+    def columns(self) -> dict[str, Any]:
+        """Options by which the files for training were read; none, if it was not trained on files."""
+        return dict(self._read_config()["task"].get("columns") or {})
+
     def where(self) -> dict[str, Any]:
         """Device, devices, nodes, precision, matmul and data folder of the run."""
         return self._read_config()["where"]

@@ -53,6 +53,8 @@ def measure(plan: Plan, vectors: Vectors, int8: Quantized | None = None) -> Meas
     """`vectors`: sequences on which the emulated network is compared with PyTorch."""
     if packages := missing_tools():
         raise UserError(f"to run C for a Cortex-M4, this machine needs the packages {', '.join(packages)}")
+    if plan.two_ways:
+        raise UserError("a bidirectional network takes whole windows, and this counts the instructions of single steps")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         export_c(plan, folder, "net", vectors, int8)
