@@ -62,7 +62,8 @@ def export_to_c(
         console.print(text, highlight=False, soft_wrap=True)
     if task is None:
         x = random_samples(plan, SELF_TEST)
-        console.print("the self-test's inputs are random, of the network's range: --test FILE takes real ones")
+        text = "the self-test's inputs are random, of the network's range: --test FILE takes real ones"
+        console.print(text, highlight=False, soft_wrap=True)
     else:
         x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], plan.steps)
     files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized)

@@ -32,7 +32,7 @@ class TestOptions:
     target: Annotated[list[str] | None, option("Tables: the column that was learned. Repeat it.", FOLDER)] = None
     input: Annotated[list[str] | None, option("Tables: an input; repeat it, in the network's order.", FOLDER)] = None
     values: Annotated[
-        bool | None, option("The targets are numbers to predict, not classes, though they are whole.", FOLDER)
+        bool | None, option("The targets are numbers, not classes, though they are whole.", FOLDER, "--values")
     ] = None
     from_start: Annotated[
         bool | None,
@@ -278,8 +278,8 @@ def _with_classes(path: Path, part: "Sequences", names: tuple[str, ...] | None, 
         unknown = next(name for name in found if name not in known)
         if names is None:
             raise UserError(
-                f"{path} has the class {unknown!r:.50}, and the network, which has no names of classes, counts them from "
-                f"0 to {width - 1}: give it classes=, or number the targets; if they are values, add --values"
+                f"{path} has the class {unknown!r:.50}, and the network, which has no names of classes, counts them "
+                f"from 0 to {width - 1}: give it classes=, or number the targets; if they are values, add --values"
             )
         raise UserError(f"{path} has the class {wrong[0]!r:.50}, and the network knows {', '.join(known)}")
 

@@ -12,7 +12,8 @@
    and everything else that the unit has read stays in sums_j. Where a span begins, r_u becomes h_u.
 
    What only some networks do is compiled only where it is asked for: GLSTM_RAW, samples are standardised first;
-   GLSTM_POOL, the head reads a mean or maximum over the steps; GLSTM_HEAD, it is more than linear layers and ReLU. */
+   GLSTM_POOL, the head reads a mean or maximum over the steps; GLSTM_HEAD, it is more than linear layers and ReLU. With
+   GLSTM_WINDOW a network takes whole windows, by window.h. */
 #ifndef GLSTM_STREAM_H
 #define GLSTM_STREAM_H
 
@@ -286,6 +287,7 @@ static inline void glstm_standardize(const glstm_model *m, glstm_state s, const 
 }
 #endif
 
+#ifndef GLSTM_WINDOW
 /* Takes the next sample. After the last step of the schedule it is ignored, and the state does not change. */
 static inline void glstm_step(const glstm_model *m, glstm_state s, const float *x) {
   float *number = s.number + glstm_carried(m);
@@ -310,6 +312,7 @@ static inline const float *glstm_read(const glstm_model *m, uint32_t step, const
   for (n = 0; n < top->units; n++) into[n] = number[n] - number[glstm_own_numbers(top) + n] / (float)step;
   return into;
 }
+#endif
 
 #ifdef GLSTM_HEAD
 #include "head.h"
@@ -346,9 +349,11 @@ static inline void glstm_run_head(const glstm_model *m, const float *from, float
   }
 }
 
+#ifndef GLSTM_WINDOW
 /* The head's output after `step` steps. `space`: 2 x widest numbers, and for a mean one per unit of the last layer. */
 static inline void glstm_output(const glstm_model *m, uint32_t step, const float *number, float *y, float *space) {
   glstm_run_head(m, glstm_read(m, step, number, space + 2 * (size_t)m->widest), y, space);
 }
+#endif
 
 #endif

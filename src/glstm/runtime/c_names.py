@@ -23,7 +23,8 @@ HEADERS = """
 # Macros, types and objects of the standard library, and main.
 STANDARD = """
     errno imaginary linux main noreturn offsetof stderr stdin stdout unix va_arg va_copy va_end va_list va_start
-    fpos_t size_t ssize_t ptrdiff_t time_t clock_t div_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
+    fpos_t size_t ssize_t ptrdiff_t time_t clock_t div_t int8_t int16_t int32_t int64_t
+    uint8_t uint16_t uint32_t uint64_t
 """
 
 

@@ -85,7 +85,8 @@ int main(void) {{
   }}
   if (got == 0 || read) {{
     fprintf(stderr, got == 0 ? "{name}: the input holds something that is no number\\n"
-                             : "{name}: the input ends within a window of %d numbers\\n", {upper}_STEPS * {upper}_INPUTS);
+                             : "{name}: the input ends within a window of %d numbers\\n",
+            {upper}_STEPS * {upper}_INPUTS);
     return 1;
   }}
   return 0;

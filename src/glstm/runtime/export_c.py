@@ -104,17 +104,15 @@ def _declared_functions(plan: Plan, name: str) -> str:
     upper = name.upper()
     if plan.two_ways:
         rows = f"\n  float room[{plan.room}];" if plan.room else ""
-        answers = (
-            f"{upper}_STEPS x {upper}_OUTPUTS numbers, a row a sample" if plan.every else f"{upper}_OUTPUTS numbers"
-        )
-        return f"""/* Room to work in. Nothing in it needs to be set, and nothing is kept from one window to the next. */
+        steps = f"{upper}_STEPS x " if plan.every else ""
+        return f"""/* Room to work in: it need not be set, and keeps nothing from one window to the next. */
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
   float number[{plan.numbers}];{rows}
 }} {name}_state;
 
-/* Reads a whole window x, {upper}_STEPS x {upper}_INPUTS numbers, a row a sample, and writes y: {answers}. */
+/* A whole window x, {upper}_STEPS x {upper}_INPUTS numbers, a row a sample, gives y, {steps}{upper}_OUTPUTS. */
 void {name}_run({name}_state *state, const float *x, float *y);
 """
     return f"""/* All data that changes. It may be copied and stored; {name}_reset makes it ready. */
@@ -170,9 +168,7 @@ def _about_windows(plan: Plan) -> str:
     if not plan.two_ways:
         return ""
     kept = f"\n   {plan.room} numbers of the state are rows that a layer leaves for the next one." if plan.room else ""
-    return (
-        f"\n   It reads windows of {plan.steps} samples from both ends, so it takes them whole, from the caller.{kept}"
-    )
+    return f"\n   It reads windows of {plan.steps} samples from both ends, so the caller gives it whole ones.{kept}"
 
 
 def _declared_classes(plan: Plan, name: str) -> str:
@@ -196,6 +192,7 @@ def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> 
         "#define GLSTM_INT8\n" if int8 else "",
         "#define GLSTM_RAW\n" if plan.standard else "",
         "#define GLSTM_POOL\n" if pooled else "",
+        "#define GLSTM_WINDOW\n" if plan.two_ways else "",
         _head_options(plan),
         _code(plan),
         *(data for data, _ in layers),

@@ -36,7 +36,8 @@ class Activation:
     def module(self) -> nn.Module:
         """The same in torch."""
         if self.kind == "layer_norm":
-            assert self.gain is not None and self.shift is not None
+            assert self.gain is not None
+            assert self.shift is not None
             made = nn.LayerNorm(len(self.gain), self.number, device="meta")  # draws nothing
             made.weight, made.bias = (nn.Parameter(torch.from_numpy(one.copy())) for one in (self.gain, self.shift))
             return made
@@ -234,7 +235,7 @@ def outputs_of(model: SequenceModel) -> int:
 
 def head_plan(model: SequenceModel, unit_numbers: NDArray[np.int64]) -> HeadPlan:
     """For those units of the layer that are left. A `Rescale` after the head becomes part of its last weights."""
-    weights: list[Any] = []  # (weight, bias), or None for what comes before the first linear layer
+    weights: list[Any] = []  # (weight, bias), or () for what comes before the first linear layer
     then: list[list[Activation]] = []
     width = width_of(model.layer)
     for part in head_parts(model) or [Activation("nothing")]:
@@ -246,19 +247,19 @@ def head_plan(model: SequenceModel, unit_numbers: NDArray[np.int64]) -> HeadPlan
             width = len(weight)
             continue
         if not weights:
-            weights.append(None)
+            weights.append(())
             then.append([])
         if part.kind != "nothing":
             then[-1].append(part)
     if model.outputs is not None:
         unit = output_unit(model, width)
-        if then[-1] or weights[-1] is None:  # after a function it is a linear layer of its own
+        if then[-1] or not weights[-1]:  # after a function it is a linear layer of its own
             weights.append((np.eye(width), np.zeros(width)))
             then.append([])
         weight, bias = weights[-1]
         weights[-1] = weight * unit.scale[:, None], bias * unit.scale + unit.mean
     opening = None
-    if weights[0] is None:
+    if not weights[0]:
         opening = Opening(unit_numbers.astype(np.uint16), width_of(model.layer), tuple(then[0]))
         weights, then = weights[1:], then[1:]
     dense = (
