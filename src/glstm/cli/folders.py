@@ -274,14 +274,14 @@ def _with_classes(path: Path, part: "Sequences", names: tuple[str, ...] | None, 
     if set(found) <= set(known):
         return replace(part, classes=known)
     numbers = {str(number): name for number, name in enumerate(known)}
-    if wrong := [name for name in found if name not in numbers]:
+    if not set(found) <= set(numbers):
         unknown = next(name for name in found if name not in known)
         if names is None:
             raise UserError(
                 f"{path} has the class {unknown!r:.50}, and the network, which has no names of classes, counts them "
                 f"from 0 to {width - 1}: give it classes=, or number the targets; if they are values, add --values"
             )
-        raise UserError(f"{path} has the class {wrong[0]!r:.50}, and the network knows {', '.join(known)}")
+        raise UserError(f"{path} has the class {unknown!r:.50}, and the network knows {', '.join(known)}")
 
     def renamed(labels: Any) -> Any:
         return np.array([numbers.get(str(label), "") for label in labels], dtype=np.str_)
