@@ -169,6 +169,7 @@ def test_what_is_missing_is_one_sentence(trained, timed, tmp_path):
     for arguments, says in (
         (["evaluate", model], f"{model} is a model folder without a task: say what to test it on by --test"),
         (["evaluate", model, "--id", "run"], "--id says how the file of --test is read: give --test"),
+        (["evaluate", model, "--times", "1,2"], "--times says how the file of --test is read: give --test"),
         (["evaluate", model, "--test", tmp_path / "other.npz"], "has the class 'odd', and the network knows low, high"),
         (["evaluate", model, "--test", tmp_path / "wide.npz"], "wide.npz has 3 inputs, and the network takes 2"),
         (["evaluate", model, "--test", tmp_path / "steps.npz"], "has a target for each step, and the network's head"),

@@ -107,8 +107,9 @@ def load(
     folder = RunFolder(path)
     run = _is_run(path)
     if given.test is None:
+        alone = ("times", "steps") if isinstance(given, ScheduleOptions) else ()
         for name, value in asdict(given).items():
-            if value is not None and name not in ("times", "steps"):
+            if value is not None and name not in alone:
                 raise UserError(f"--{name.replace('_', '-')} says how the file of --test is read: give --test")
     model = folder.load_model(last) if run else _model(path)
     model = model.to(device)
@@ -223,6 +224,7 @@ def _file_task(
     """Of a file: its test part, or all of it. Other parts, if it has some, are there to choose and calibrate on."""
     from glstm.data import ArrayTask, read
     from glstm.data.reading import options_for
+    from glstm.gated import GatedLSTM
 
     width = _outputs(model)
     of_values = bool(given.values) or (model.classes is None and (model.outputs is not None or width == 1))
@@ -238,6 +240,8 @@ def _file_task(
         missing=getattr(model.inputs, "missing", "refuse"), from_start=given.from_start, name=path.stem, device=device,
     )  # fmt: skip
     _require_alike(path.name, model, task.inputs, task.outputs, task.per_step)
+    if isinstance(model.layer, GatedLSTM):
+        model.layer.warn_of_new_times(task.sequences["test"].times or ())
     return task, bool(others)
 
 
