@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
         "", "analysis", "bench", "cells", "data", "doctor", "experiments", "models", "ops", "plots", "predictions",
-        "recipes", "report", "runtime", "training", *LAYERS,
+        "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 import torch
 from networks import KINDS, deep_network, network, raw_network, raw_sequences, thresholded
 from safetensors.numpy import load_file, save
+from test_head import none, usual
 from test_stream import samples
 
 import glstm
@@ -69,6 +70,14 @@ def test_every_sample_as_the_model(kind, threshold):
         assert np.abs(quietly(runtime.stream(), x, times) - expected).max() < 1e-6
         whole = runtime(x, times)
         assert np.abs(whole - expected[-1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("head", [usual, none])
+def test_heads_with_functions(head):
+    model = network("stack of Phased LSTMs", head)
+    x = long_samples(model)
+    for times in (None, irregular()):
+        assert np.abs(quietly(endless(model, V_T).stream(), x, times) - said(model, x, times)).max() < 1e-6
 
 
 def test_blocks_are_steps():
@@ -355,7 +364,7 @@ def test_what_cannot_be_deployed_without_steps_is_named():
         deploy(own)
     assert deploy(own, 5).units == (4,)
     both = SequenceModel(GLSTM(1, 4, bidirectional=True, mu=(1, 9), sigma=2.0), torch.nn.Linear(8, 2))
-    with pytest.raises(ValueError, match="a bidirectional layer reads a sequence from both ends"):
+    with pytest.raises(ValueError, match=r"from both ends, so .*: give deploy the steps, and the runtime whole windows"):
         deploy(both)
     tiny = SequenceModel(
         GatedLSTM(1, 2, gate=Periodic(mu=1.0, sigma=1.0, tau=torch.tensor([1e-5 / 3, 1e14]))), torch.nn.Linear(2, 2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from networks import KINDS, deep_network, network, raw_network, raw_sequences
 from test_export_c import COMPILERS, COUNTER, STRICT, built, needs_gcc, run
+from test_head import none, usual
 from test_timed import STEPS, V_T, endless, irregular, quietly
 
 from glstm import deploy
@@ -58,10 +59,20 @@ def test_the_self_test_passes_under_sanitizers(kind, timed, tmp_path):
     assert float(found[2]) < 1e-5
 
 
+@needs_gcc
+@pytest.mark.parametrize(("head", "timed", "int8"), [(usual, False, True), (usual, True, False), (none, True, True)])
+def test_heads_with_functions(head, timed, int8, tmp_path):
+    model = network("gates that come back", head)
+    exported(model, tmp_path, sequences(model), whole_ticks() if timed else None, int8)
+    done = run(built(["gcc", "-std=c99"], tmp_path, "-DNET_TEST", *SANITIZED))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "GLSTM_HEAD\n" in (tmp_path / "net.c").read_text()
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("timed", [False, True])
 def test_every_compiler_takes_it_without_a_warning(compiler, timed, tmp_path):
-    model = network("gates that come back")
+    model = network("gates that come back", usual)
     windows = None if timed else (50, 20)
     exported(model, tmp_path, sequences(model), whole_ticks() if timed else None, windows=windows)
     assert run(built(compiler, tmp_path, "-DNET_TEST")).returncode == 0
@@ -218,7 +229,7 @@ int main(void) {
 @pytest.mark.parametrize(("length", "hop"), [(60, 7), (60, 60), (25, 40), (13, 1)])
 @pytest.mark.parametrize("known", [True, False])
 def test_windows_are_the_same_as_from_python(length, hop, known, tmp_path):
-    model = network("stack")
+    model = network("stack", usual)
     x = sequences(model)
     runtime = deploy(model, 60 if known else None, V_T)
     vectors = vectors_from(model, V_T, x[:60])
@@ -273,6 +284,8 @@ def test_what_cannot_be_exported_is_named(tmp_path):
     known = deploy(model, 60, V_T).plan
     with pytest.raises(ValueError, match="deployed for 60 steps, so a window cannot have 61"):
         export_c(known, tmp_path, "net", vectors_from(model, V_T, x[:60]), windows=(61, 3))
+    with pytest.raises(UserError, match="the times of this network's steps are known already, so C is told none"):
+        export_c(known, tmp_path, "net", vectors_from(model, V_T, x[:60]), times=Times(1.0))
     assert list(tmp_path.iterdir()) == []
 
 

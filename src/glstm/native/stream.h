@@ -12,8 +12,9 @@
    and everything else that the unit has read stays in sums_j. Where a span begins, r_u becomes h_u.
 
    What only some networks do is compiled only where it is asked for: GLSTM_RAW, samples are standardised first;
-   GLSTM_POOL, the head reads a mean or maximum over the steps; GLSTM_TIMED, each unit's pulse takes the place of the
-   spans, for streams without an end and for times that nobody knows beforehand: see timed.h. */
+   GLSTM_POOL, the head reads a mean or maximum over the steps; GLSTM_HEAD, it is more than linear layers and ReLU;
+   GLSTM_TIMED, each unit's pulse takes the place of the spans, for streams without an end and for times that nobody
+   knows beforehand: see timed.h. With GLSTM_WINDOW a network takes whole windows, by window.h. */
 #ifndef GLSTM_STREAM_H
 #define GLSTM_STREAM_H
 
@@ -64,11 +65,17 @@ typedef struct {
 #endif
 } glstm_layer;
 
+/* A stage of the head: weights, and what follows: 0 nothing, 1 a ReLU, more in head.h. */
 typedef struct {
-  uint32_t inputs, outputs, relu;
+  uint32_t inputs, outputs, then;
   const glstm_weight *w; /* (outputs, inputs) */
   const float *scale;    /* (outputs), of int8 weights */
   const float *bias;     /* (outputs) */
+#ifdef GLSTM_HEAD
+  float number;              /* a slope, or what is added to a variance */
+  const float *gain, *shift; /* (outputs), of a layer norm */
+  const uint16_t *places;    /* (inputs), if w is NULL: where the numbers go; NULL: they stay in their order */
+#endif
 } glstm_dense;
 
 typedef struct {
@@ -309,6 +316,7 @@ static inline void glstm_standardize(const glstm_model *m, glstm_state s, const 
 }
 #endif
 
+#ifndef GLSTM_WINDOW
 #ifndef GLSTM_TIMED
 /* Takes the next sample. After the last step of the schedule it is ignored, and the state does not change. */
 static inline void glstm_step(const glstm_model *m, glstm_state s, const float *x) {
@@ -335,15 +343,24 @@ static inline const float *glstm_read(const glstm_model *m, uint32_t step, const
   for (n = 0; n < top->units; n++) into[n] = number[n] - number[glstm_own_numbers(top) + n] / (float)step;
   return into;
 }
+#endif
 
-/* The head's output after `step` steps. `space`: 2 x widest numbers, and for a mean one per unit of the last layer. */
-static inline void glstm_output(const glstm_model *m, uint32_t step, const float *number, float *y, float *space) {
-  const float *from = glstm_read(m, step, number, space + 2 * (size_t)m->widest);
+#ifdef GLSTM_HEAD
+#include "head.h"
+#endif
+
+/* The head's output for what it reads. `space`: 2 x widest numbers. */
+static inline void glstm_run_head(const glstm_model *m, const float *from, float *y, float *space) {
   uint32_t n, o, i;
   for (n = 0; n < m->dense; n++) {
     const glstm_dense *d = m->head + n;
     float *into = n + 1 == m->dense ? y : space + (n % 2) * (size_t)m->widest;
+#ifdef GLSTM_HEAD
+    if (!d->w) glstm_put(d, from, into);
+    for (o = 0; d->w && o < d->outputs; o++) {
+#else
     for (o = 0; o < d->outputs; o++) {
+#endif
       const glstm_weight *w = d->w + (size_t)o * d->inputs;
       float sum = 0;
       for (i = 0; i < d->inputs; i++) sum += (float)w[i] * from[i];
@@ -351,10 +368,23 @@ static inline void glstm_output(const glstm_model *m, uint32_t step, const float
       sum *= d->scale[o];
 #endif
       sum += d->bias[o];
-      into[o] = d->relu && sum < 0 ? 0 : sum;
+#ifdef GLSTM_HEAD
+      into[o] = sum;
     }
+    glstm_activate(d, into);
+#else
+      into[o] = d->then && sum < 0 ? 0 : sum;
+    }
+#endif
     from = into;
   }
 }
+
+#ifndef GLSTM_WINDOW
+/* The head's output after `step` steps. `space`: 2 x widest numbers, and for a mean one per unit of the last layer. */
+static inline void glstm_output(const glstm_model *m, uint32_t step, const float *number, float *y, float *space) {
+  glstm_run_head(m, glstm_read(m, step, number, space + 2 * (size_t)m->widest), y, space);
+}
+#endif
 
 #endif

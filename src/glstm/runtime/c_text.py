@@ -1,9 +1,12 @@
-"""Constants as C source: arrays, numbers and strings."""
+"""C source: the code that is exported, and arrays, numbers and strings in it."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from textwrap import wrap
 
 import numpy as np
+
+NATIVE = Path(__file__).parents[1] / "native"
 
 
 def c_array(name: str, array: np.ndarray) -> str:

@@ -1,18 +1,16 @@
 """Exported C of a timed plan: a stream that is counted and may have no end, or whose samples have their own times."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from glstm.errors import UserError
-from glstm.runtime.c_programs import Vectors
-from glstm.runtime.c_text import c_array, resolved
+from glstm.runtime.c_programs import Vectors, checking_program, say, tell
+from glstm.runtime.c_text import NATIVE, c_array, resolved
 from glstm.runtime.plan import Plan
 from glstm.runtime.ticks import Clock
 from glstm.runtime.timed_plan import TimedPlan
 
-NATIVE = Path(__file__).parents[1] / "native"
 WHOLE = 1e-6  # of a tick: a time that is so near to a whole number of ticks is one
 
 
@@ -181,23 +179,13 @@ def timed_program(plan: TimedPlan, name: str, times: Times) -> str:
     what = "a line of outputs" if plan.classes is None else "a line of outputs, a tab and the class of the largest"
     when = "after each sample" if plan.every else "at the end of each sequence"
     sample = "the time of a sample, a whole number, and its numbers" if timed else "the numbers of a sample"
-    largest = "" if plan.classes is None else f"\n  puts({name}_classes[best]);"
-    best = "" if plan.classes is None else "\n    if (y[n] > y[best]) best = n;"
-    last = "'\\n'" if plan.classes is None else "'\\t'"
     time = "\n  unsigned long long t;" if timed else ""
     first = 'scanf("%llu", &t) == 1 && ' if timed else ""
     return f"""#ifdef {upper}_MAIN
 #include <stdio.h>
 
-static void {name}_tell(const {name}_state *state) {{
-  float y[{upper}_OUTPUTS];
-  int n{"" if plan.classes is None else ", best = 0"};
-  {name}_output(state, y);
-  for (n = 0; n < {upper}_OUTPUTS; n++) {{
-    printf("%.9g%c", (double)y[n], n + 1 < {upper}_OUTPUTS ? ' ' : {last});{best}
-  }}{largest}
-}}
-
+{say(plan, name)}
+{tell(name)}
 /* Skips white space. Returns how many lines end in it, or -1 at the end of the input. */
 static int {name}_skip(void) {{
   int sign, lines = 0;
@@ -243,47 +231,20 @@ def _refused(name: str) -> str:
 
 
 def timed_self_test(plan: TimedPlan, name: str, vectors: Vectors, whom: str, times: Times) -> str:
-    upper, count, steps = name.upper(), len(vectors.x), vectors.x.shape[1]
+    upper, steps = name.upper(), vectors.x.shape[1]
     readings = 1 if vectors.y.ndim == 2 else steps
-    allowed = plan.unit.allowed(vectors.y).astype(np.float32)
-    all_finite = np.isfinite(vectors.x).all() and np.isfinite(vectors.y).all()
     timed = times.tick is not None
-    return f"""#ifdef {upper}_TEST
-{"" if all_finite else "#include <math.h>"}
-#include <stdio.h>
-
-{c_array(f"{name}_test_x", vectors.x.astype(np.float32))}
-{c_array(f"{name}_test_y", vectors.y.astype(np.float32))}
-{c_array(f"{name}_test_allowed", allowed)}
-{c_array(f"{name}_test_t", times.given(vectors.times)) if timed else ""}
-
-/* Compares with PyTorch's outputs for {count} sequences; each output may differ by as much as is allowed above. */
-int main(void) {{
-  static {name}_state state;
-  const float *x = {name}_test_x, *expected = {name}_test_y;
-  float y[{upper}_OUTPUTS], worst = 0;
-  int sequence, step, n;
-  for (sequence = 0; sequence < {count}; sequence++) {{
-    {name}_reset(&state);
+    tested = f"""    {name}_reset(&state);
     for (step = 0; step < {steps}; step++, x += {upper}_INPUTS) {{
+      float y[{upper}_OUTPUTS];
       if ({name}_step(&state, x{f", {name}_test_t[step]" if timed else ""}) < 0) {{
         printf("{name}: sample %d of sequence %d is not taken\\n", step, sequence);
         return 1;
       }}
       if (step < {steps} - {readings}) continue;
       {name}_output(&state, y);
-      for (n = 0; n < {upper}_OUTPUTS; n++, expected++) {{
-        float error = y[n] < *expected ? *expected - y[n] : y[n] - *expected;
-        if (!(error <= {name}_test_allowed[n])) {{ /* also if it is not a number */
-          printf("{name}: output %d of sequence %d is %g, not %g\\n", n, sequence, (double)y[n], (double)*expected);
-          return 1;
-        }}
-        if (error > worst) worst = error;
-      }}
-    }}
-  }}
-  printf("{name}: largest difference from {whom} %g\\n", (double)worst);
-  return 0;
-}}
-#endif
-"""
+      if ({name}_test_differs(sequence, y, expected, &worst)) return 1;
+      expected += {upper}_OUTPUTS;
+    }}"""
+    data = c_array(f"{name}_test_t", times.given(vectors.times)) if timed else ""
+    return checking_program(plan, name, vectors, whom, tested, data)

@@ -4,7 +4,8 @@ k does not depend on the input, so all of this is known before the first sample 
 left out. Arrays are laid out as in `native/stream.h`, which says what they mean.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 from glstm.analysis import count_cached_ops, count_ops
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
-from glstm.models import SequenceModel
-from glstm.runtime.head import DensePlan, head_plan, outputs_of
+from glstm.models import SequenceModel, width_of
+from glstm.runtime.head import HeadPlan, head_plan, outputs_of
 from glstm.runtime.raw import Floats, InputPlan, OutputUnit, floats, input_plan, output_unit
 
 POOLS = (None, "mean", "max")  # numbered as in native/stream.h; what to do with missing inputs is, too: see `MISSING`
@@ -25,7 +26,8 @@ MOST_UNITS = 2**16 - 1  # a unit's number has 16 bits
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The constant data of one layer. Its units are those that ever open, in the order of their first opening."""
+    """The constant data of one layer and direction. Its units are those that ever open, in the order of their first
+    opening. The steps of a backward direction are in the order in which it takes them: the last comes first."""
 
     inputs: int
     units: int
@@ -42,6 +44,7 @@ class LayerPlan:
     w_h: Floats
     bias: Floats
     pool: str | None  # "mean" or "max": what the head reads of all h so far; None: it reads the last h
+    backwards: bool
 
     @property
     def spans(self) -> int:
@@ -69,8 +72,8 @@ class LayerPlan:
 class Plan:
     """The constant data of a whole network."""
 
-    layers: tuple[LayerPlan, ...]
-    head: tuple[DensePlan, ...]
+    layers: tuple[LayerPlan, ...]  # of two directions, the backward one comes after the forward one
+    head: HeadPlan
     times: NDArray[np.float64]  # of the steps
     hidden: int  # units a layer had before those that never open were left out
     standard: InputPlan | None  # how inputs are standardised; None: they are read as they are
@@ -89,7 +92,23 @@ class Plan:
 
     @property
     def outputs(self) -> int:
-        return self.head[-1].outputs
+        return self.head.outputs
+
+    @property
+    def two_ways(self) -> bool:
+        """Whether it reads a window from both ends: then it takes whole windows only."""
+        return self.layers[-1].backwards
+
+    @property
+    def levels(self) -> list[tuple[LayerPlan, ...]]:
+        """The layers, both directions of each together."""
+        directions = 1 + self.two_ways
+        return [self.layers[first : first + directions] for first in range(0, len(self.layers), directions)]
+
+    @property
+    def read(self) -> int:
+        """Numbers that the head reads."""
+        return sum(layer.units for layer in self.levels[-1])
 
     @property
     def pool(self) -> str | None:
@@ -108,18 +127,33 @@ class Plan:
 
     @property
     def widest(self) -> int:
-        """Outputs of the head's widest layer."""
-        return max(dense.outputs for dense in self.head)
+        """Outputs of the head's widest stage."""
+        return max(stage.outputs for stage in self.head.stages(self.read))
 
     @property
     def space(self) -> int:
         """Floats that computing an output needs for a while."""
-        return 2 * self.widest + (self.layers[-1].units if self.pool == "mean" else 0)
+        return 2 * self.widest + (self.read if self.pool == "mean" or self.two_ways else 0)
+
+    @property
+    def kept_rows(self) -> list[int]:
+        """Of two directions: how wide the rows are, one a step, that are kept of a window. These are the standardised
+        inputs and what each layer gives; of the last one only if the head reads every step."""
+        if not self.two_ways:
+            return []
+        levels = self.levels if self.every else self.levels[:-1]
+        return [self.layers[0].inputs] * (self.standard is not None) + [sum(one.units for one in two) for two in levels]
+
+    @property
+    def room(self) -> int:
+        """Floats that hold the rows kept: two of those at a time, as a layer reads one and writes the other."""
+        return self.steps * max(self.kept_rows, default=0) * min(2, len(self.kept_rows))
 
     @property
     def state_bytes(self) -> int:
-        """The size of all data that changes: the step, each layer's place, and the numbers, four bytes each."""
-        return 4 * (1 + 3 * len(self.layers) + self.numbers)
+        """The size of all data that changes: the step, each layer's place, the numbers and the rows kept of a window,
+        four bytes each."""
+        return 4 * (1 + 3 * len(self.layers) + self.numbers + self.room)
 
     @property
     def ops(self) -> int:
@@ -130,15 +164,26 @@ class Plan:
         """Of the first steps of a sequence."""
         return sum(count_cached_ops(torch.from_numpy(layer.table[:steps]), layer.inputs) for layer in self.layers)
 
+    def require_one_way(self) -> None:
+        """Refuse what takes one sample after the other, of a network that reads from both ends."""
+        if self.two_ways:
+            raise ValueError(
+                "a bidirectional layer reads a window from both ends, so no sample can be taken as it comes: call the "
+                "runtime with whole windows"
+            )
+
     def require_window(self, length: int) -> None:
-        """Refuse windows of more steps than the plan has."""
+        """Refuse windows on a stream that has none, or of more steps than the plan has."""
+        self.require_one_way()
         if length > self.steps:
             raise ValueError(f"this network was deployed for {self.steps} steps, so a window cannot have {length}")
 
     @property
     def lstm_ops(self) -> float:
         """The operations of a plain LSTM of the original size."""
-        widths = [self.layers[0].inputs, *[self.hidden] * (len(self.layers) - 1)]
+        directions = 1 + self.two_ways
+        widths = [self.layers[0].inputs] * directions
+        widths += [self.hidden * directions] * (len(self.layers) - directions)
         return sum(count_ops(self.steps, self.hidden, width) for width in widths)
 
     @property
@@ -159,20 +204,20 @@ def make_plan(
     """`times` (T,) are those of the steps; units at k <= threshold are closed. `every`: whether the head reads at every
     step; None: as the model does. `tables`: k (T, H) of each layer, where they are not to be the gates' own."""
     layer = model.layer
-    if layer.hidden_size > MOST_UNITS:
-        raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {layer.hidden_size}")
+    if width_of(layer) > MOST_UNITS:
+        raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {width_of(layer)}")
     _check_finite(model)
     if layer.unfitted:
         layer.fit_times(times)
     standard, unit = input_plan(model), output_unit(model, outputs_of(model))
-    layers: list[LayerPlan] = []
+    levels: list[list[LayerPlan]] = [[] for _ in range(layer.num_layers)]
     for (depth, suffix), table in zip(layer.places(), tables or _tables(layer, times, threshold), strict=True):
-        below = layers[-1].unit_numbers if depth else np.arange(layer.input_size)
+        below = units_left(levels[depth - 1], layer.hidden_size) if depth else np.arange(layer.input_size)
         pool = model.reads if model.reads in POOLS and depth + 1 == layer.num_layers else None
-        layers.append(_layer_plan(layer, suffix, table, below, pool))
+        levels[depth].append(_layer_plan(layer, suffix, table, below, pool))
     return Plan(
-        tuple(layers),
-        head_plan(model, layers[-1].unit_numbers),
+        tuple(one for level in levels for one in level),
+        head_plan(model, units_left(levels[-1], layer.hidden_size)),
         times.double().numpy().copy(),
         layer.hidden_size,
         standard,
@@ -180,6 +225,11 @@ def make_plan(
         unit=unit,
         classes=model.classes,
     )
+
+
+def units_left(level: Sequence[LayerPlan], hidden: int) -> NDArray[np.int64]:
+    """Which of a trained layer's units are left, of both directions side by side."""
+    return np.concatenate([one.unit_numbers + direction * hidden for direction, one in enumerate(level)])
 
 
 def _check_finite(model: nn.Module) -> None:
@@ -213,6 +263,8 @@ def _nothing_opens(layer: GatedLSTM, depth: int, times: Tensor, threshold: float
 
 
 def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64], pool: str | None) -> LayerPlan:
+    backwards = suffix.endswith("_reverse")
+    table = table[::-1] if backwards else table
     is_open = table > 0
     ever = np.flatnonzero(is_open.any(0))
     first = is_open[:, ever].argmax(0)
@@ -239,6 +291,7 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
         w_h=_whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
         bias=_whole(bias.reshape(4, -1)[:, unit_numbers].T, np.float32),
         pool=pool,
+        backwards=backwards,
     )
 
 
@@ -268,6 +321,6 @@ def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
 
 def constant_bytes(plan: Plan) -> int:
     arrays = [array for layer in plan.layers for array in layer.constants]
-    arrays += [getattr(dense, field.name) for dense in plan.head for field in fields(dense) if field.name != "relu"]
+    arrays += plan.head.constants
     arrays += [] if plan.standard is None else [plan.standard.mean, plan.standard.scale]
     return sum(array.nbytes for array in arrays)

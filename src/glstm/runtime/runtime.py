@@ -59,8 +59,6 @@ def deploy(
     if not isinstance(model.layer, GatedLSTM):
         kind = type(model.layer).__name__
         raise ValueError(f"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM of glstm and its head, not a {kind}")
-    if model.layer.bidirectional:
-        raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
     threshold = check_threshold(model.layer.threshold if threshold is None else threshold)
     if steps is None:
         return _without_steps(model, threshold, reads)
@@ -71,8 +69,14 @@ def deploy(
         model.layer.warn_of_new_times([times])
     if reads is None:
         reads = "every" if model.reads == "every" else "last"
+    elif model.layer.bidirectional and (model.reads == "every") == (isinstance(reads, str) and reads == "last"):
+        raise ValueError(
+            "a bidirectional layer has read the whole window before the head reads, so it reads as in the model, "
+            f"{model.reads!r}, or, of every step, at steps of your choice, not {_what(reads)}"
+        )
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
-    every = isinstance(reads, str) and reads == "every"
+    # Of both directions, what the head reads at a step is known for all steps at once.
+    every = (model.layer.bidirectional and model.reads == "every") or (isinstance(reads, str) and reads == "every")
     return Runtime(make_plan(model, times, threshold, every=every), at, model.layer.batch_first)
 
 
@@ -166,9 +170,9 @@ class Runtime:
         self.plan, self.reads, self.batch_first = plan, reads, batch_first
         self._network: Network | None = None
         self._known_shapes: set[torch.Size] = set()  # shapes of x that were checked already
-        self._layers = [DeployedLayer(layer) for layer in plan.layers]
+        self.levels = [[DeployedLayer(layer) for layer in level] for level in plan.levels]
         self._standardize = None if plan.standard is None else plan.standard.module()
-        self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
+        self.head = plan.head.runs()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Runtime, (self.plan, self.reads, self.batch_first)
@@ -207,6 +211,7 @@ class Runtime:
         return self.stream().windows(length, hop)
 
     def stream(self) -> Stream:
+        self.plan.require_one_way()
         if self._network is None:
             self._network = Network(self.plan)
         return KnownStream(self._network, frozenset(self.reads or (self.plan.steps,)))
@@ -255,23 +260,24 @@ class Runtime:
     def _at_each_reading(self, x: Tensor) -> Tensor:
         """(readings, B, outputs)"""
         reads = [step for step in self.reads or () if step <= len(x)]
-        h = self.pooled_so_far(self._all_h(x[: reads[-1] if reads else 0]))
+        x = x if self.plan.two_ways else x[: reads[-1] if reads else 0]
+        h = self.pooled_so_far(self._all_h(x))
         chosen = h if len(reads) == len(h) else h[[step - 1 for step in reads]]
         return self._head_of(chosen.flatten(0, 1)).view(len(reads), x.shape[1], self.plan.outputs)
 
     def _to_the_end(self, x: Tensor) -> Tensor:
         """What the head reads after the last step."""
         if self.plan.pool is None:
-            for layer in self._layers[:-1]:
-                x, _ = layer.run(x)
-            return self._layers[-1].final_h(x)
+            for level in self.levels[:-1]:
+                x = side_by_side([layer.run(x)[0] for layer in level])
+            return side_by_side([layer.final_h(x) for layer in self.levels[-1]])
         h = self._all_h(x)
         return h.mean(0) if self.plan.pool == "mean" else h.amax(0)
 
     def _all_h(self, x: Tensor) -> Tensor:
         """Of the top layer at all steps, from the zero state."""
-        for layer in self._layers:
-            x, _ = layer.run(x)
+        for level in self.levels:
+            x = side_by_side([layer.run(x)[0] for layer in level])
         return x
 
     def pooled_so_far(self, h: Tensor) -> Tensor:
@@ -285,14 +291,13 @@ class Runtime:
         return h
 
     def _head_of(self, h: Tensor) -> Tensor:
-        for weight, bias, relu in self._head:
-            h = torch.addmm(bias, h, weight)
-            h = h.relu() if relu else h
+        for run in self.head:
+            h = run(h)
         return h
 
 
 class DeployedLayer:
-    """One layer on the CPU engine, for whole sequences; its units in the plan's order."""
+    """One layer and direction on the CPU engine, for whole sequences; its units in the plan's order."""
 
     def __init__(self, plan: LayerPlan):
         units = plan.units
@@ -303,29 +308,42 @@ class DeployedLayer:
             w_hh[unit, : len(columns)] = columns
         self.w_ih, self.w_hh = (_in_torchs_order(w) for w in (plan.w_x, w_hh))
         self.bias = torch.from_numpy(plan.bias.T.copy()).flatten()
-        self.table = torch.from_numpy(plan.table)
+        self.table, self.backwards = torch.from_numpy(plan.table), plan.backwards
         self._prepared: dict[torch.Size, Prepared] = {}
 
     def run(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """From the zero state: all h, and the last."""
+        x = self._in_its_order(x)
         zeros = torch.zeros(x.shape[1], self.units, dtype=torch.float32, device="cpu")
         h, h_n, _, _ = gated_lstm(
-            x, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], zeros, zeros, candidate=self.candidate
+            x, self.w_ih, self.w_hh, self.bias, self._table(len(x)), zeros, zeros, candidate=self.candidate
         )
         assert h is not None
-        return h, h_n
+        return self._in_its_order(h), h_n
+
+    def _in_its_order(self, steps: Tensor) -> Tensor:
+        return steps.flip(0) if self.backwards else steps
+
+    def _table(self, steps: int) -> Tensor:
+        """Of so many of the first steps: the backward direction begins at the last of them."""
+        return self.table[len(self.table) - steps :] if self.backwards else self.table[:steps]
 
     def final_h(self, x: Tensor) -> Tensor:
         """From the zero state, h (B, H) after the last step."""
         prepared = self._prepared.get(x.shape)
+        if prepared is None and not Prepared.possible(x):
+            return self.run(x)[1]
+        x = self._in_its_order(x)
         if prepared is None:
-            if not Prepared.possible(x):
-                return self.run(x)[1]
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
-            prepared = Prepared(x.shape, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], self.candidate)
+            prepared = Prepared(x.shape, self.w_ih, self.w_hh, self.bias, self._table(len(x)), self.candidate)
             self._prepared[x.shape] = prepared
         return prepared.final_h(x)
+
+
+def side_by_side(directions: list[Tensor]) -> Tensor:
+    return directions[0] if len(directions) == 1 else torch.cat(directions, -1)
 
 
 def _in_torchs_order(w: np.ndarray) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from glstm.errors import StreamWarning, UserError
 from glstm.ops import cpu
-from glstm.runtime.head import DensePlan
+from glstm.runtime.head import ACTIVATIONS, HeadPlan, Stage
 from glstm.runtime.plan import POOLS, LayerPlan, Plan
 from glstm.runtime.windows import Windows
 from glstm.scaling import MISSING
@@ -41,8 +41,10 @@ class _Layer(ctypes.Structure):
 
 class _Dense(ctypes.Structure):
     _fields_ = [
-        *((name, c_uint32) for name in ("inputs", "outputs", "relu")),
+        *((name, c_uint32) for name in ("inputs", "outputs", "then")),
         *((name, c_void_p) for name in ("w", "scale", "bias")),
+        ("number", c_float),
+        *((name, c_void_p) for name in ("gain", "shift", "places")),
     ]
 
 
@@ -75,12 +77,13 @@ class Network:
             )
         self.plan, self.library = plan, library
         layers = (_Layer * len(plan.layers))(*map(_layer, plan.layers))
-        head = (_Dense * len(plan.head))(*map(_dense, plan.head))
+        stages = [_stage(plan.head, stage) for stage in plan.head.stages(plan.read)]
+        head = (_Dense * len(stages))(*stages)
         mean = scale = None
         if plan.standard is not None:
             mean, scale = plan.standard.mean.ctypes.data, plan.standard.scale.ctypes.data
         self.structure = _Model(
-            plan.steps, len(plan.layers), len(plan.head), plan.widest, layers, head,
+            plan.steps, len(plan.layers), len(stages), plan.widest, layers, head,
             plan.inputs, MISSING.index(plan.missing), mean, scale,
         )  # fmt: skip
         self.fingerprint = _fingerprint(plan)
@@ -94,9 +97,12 @@ def _layer(plan: LayerPlan) -> _Layer:
     )
 
 
-def _dense(plan: DensePlan) -> _Dense:
-    outputs, inputs = plan.weight.shape
-    return _Dense(inputs, outputs, plan.relu, w=plan.weight.ctypes.data, bias=plan.bias.ctypes.data)
+def _stage(head: HeadPlan, stage: Stage) -> _Dense:
+    weights = {} if stage.dense is None else {"w": head.dense[stage.dense].weight, "bias": head.dense[stage.dense].bias}
+    arrays = weights | {"gain": stage.then.gain, "shift": stage.then.shift, "places": stage.places}
+    places = {name: None if array is None else array.ctypes.data for name, array in arrays.items()}
+    then = ACTIVATIONS.index(stage.then.kind)
+    return _Dense(stage.inputs, stage.outputs, then, number=stage.then.number, **places)
 
 
 def _fingerprint(plan: Plan) -> str:

@@ -203,7 +203,10 @@ def make_timed_plan(model: SequenceModel, threshold: float, *, every: bool) -> T
     """Units at k <= threshold are closed."""
     layer = model.layer
     if layer.bidirectional:
-        raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
+        raise ValueError(
+            "a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes: give deploy "
+            "the steps, and the runtime whole windows"
+        )
     if layer.unfitted:
         raise ValueError(
             "the gates of this network wait for the first times that they see: train it, call layer.fit_times(times), "

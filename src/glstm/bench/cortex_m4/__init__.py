@@ -63,6 +63,8 @@ def measure(
     """
     if packages := missing_tools():
         raise UserError(f"to run C for a Cortex-M4, this machine needs the packages {', '.join(packages)}")
+    if plan.two_ways:
+        raise UserError("a bidirectional network takes whole windows, and this counts the instructions of single steps")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         export_c(plan, folder, "net", vectors, int8, times=times)
