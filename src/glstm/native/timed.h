@@ -3,10 +3,12 @@
    this where GLSTM_TIMED is defined.
 
    Time is a whole number of ticks, modulo 2^64; only differences of less than 2^62 matter. A tick is a power of two of
-   the gates' unit of time, chosen such that the smallest of all widths and periods, e, has at least 2^30 ticks if that
-   is possible. A period is a float32, a multiple of 2^-23 of the power of two below it, so a whole number of ticks. So is
-   every moment at which a unit opens: first + n period is exact for any n, and nothing drifts, not even when the count
-   begins anew at 2^64.
+   the gates' unit of time, such that the smallest of all widths and periods has at least 2^30 ticks. A period is a
+   float32 p with 2^a <= p < 2^(a + 1), so a multiple of 2^(a - 23), and a tick is at most 2^(a - 30): p is a whole number
+   of ticks. (Where the largest duration is 2^30 times the smallest and more, ticks are longer. Then a period that is not
+   a whole number of them is refused before it gets here.) So every moment first + n p is exact, for any n, and nothing
+   drifts, not even when the count begins anew at 2^64. Where `first` and the borders of a window are rounded to a tick,
+   that is 2^-30 of a width, once.
 
    A unit is open, with its window from opens[j] up to, but without, opens[j] + length[j]; or it waits for opens[j]; or,
    if it opens only once, it has finished. Those that wait form a heap by opens[j], those that are open a list by their
@@ -16,13 +18,13 @@
 
 enum { GLSTM_BELL, GLSTM_TRIANGLE, GLSTM_BOX };
 
-/* Time as it is given: the moment of time t is begin + t (ticks + fine / 2^64), in ticks. `longest`: so much may lie
-   between two samples. */
+/* Time as it is given: the moment of time t is begin + t (ticks + fine / 2^64), in ticks. `fine` is rounded, which makes
+   a moment wrong by t / 2^65, so by less than a tick for ever. `longest`: so much may lie between two samples. */
 typedef struct {
   uint64_t begin, ticks, fine, longest;
 } glstm_clock;
 
-/* The upper half of a product: the lower is wrong by at most 2^-64 of it. */
+/* The upper 64 of the 128 bits of a product. */
 static inline uint64_t glstm_upper(uint64_t a, uint64_t b) {
   uint64_t low = (uint32_t)a, high = a >> 32, first = (uint32_t)b, second = b >> 32;
   uint64_t middle = high * first + (low * first >> 32), other = low * second + (uint32_t)middle;

@@ -37,7 +37,7 @@ static int {name}_number(float *number) {{
   int sign, lines = 0;
   while ((sign = getchar()) == ' ' || sign == '\\t' || sign == '\\r' || sign == '\\n') lines += sign == '\\n';
   if (sign != EOF) ungetc(sign, stdin);
-  return sign != EOF && lines > 1 ? 2 : scanf("%f", number);
+  return lines > 1 ? 2 : scanf("%f", number);
 }}
 
 int main(void) {{
