@@ -1,4 +1,4 @@
-"""One layer and direction over a sequence: in one operator with its gate where an engine has that, else from a table k."""
+"""One layer and direction over a sequence: one operator with its gate where an engine has that, else by a table k."""
 
 from typing import NamedTuple
 

@@ -169,7 +169,10 @@ def sparse_path(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool
     team = 1 if taped else library.glstm_team_size(byref(layer))
     shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team)
     dense = cost.dense(shape, taped)
-    if forced is None and cost.sparse_at_least(shape, taped, library.glstm_open_cells(k.data_ptr(), k.numel())) >= dense:
+    if (
+        forced is None
+        and cost.sparse_at_least(shape, taped, library.glstm_open_cells(k.data_ptr(), k.numel())) >= dense
+    ):
         return None  # without building a schedule that would not be used
     schedule = Schedule(k)
     time, one_by_one = cost.best_sparse(shape, taped, schedule.counts)

@@ -40,7 +40,8 @@ class Plan:
     call: Call
 
     def forward(
-        self, times: Maybe, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Maybe, b_hh: Maybe, h0: Maybe, c0: Maybe, *values
+        self, times: Maybe, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Maybe, b_hh: Maybe, h0: Maybe, c0: Maybe,
+        *values
     ) -> tuple[Made, Any, tuple[Tensor, ...]]:  # fmt: skip
         moments = self.moments(times)
         k = table(self.call.gate, moments, *values)

@@ -211,7 +211,13 @@ def plan_for(
     gate, times, backwards, candidate, sequence = call
     kind = times.start if isinstance(times, range) else (times.dtype, times.shape)
     w_ih, w_hh, b_ih, b_hh = weights
-    shapes = (x.shape, w_ih.shape, w_hh.shape, *[shape_of(part) for part in (b_ih, b_hh, h0, c0)], *map(shape_of, values))
+    shapes = (
+        x.shape,
+        w_ih.shape,
+        w_hh.shape,
+        *[shape_of(part) for part in (b_ih, b_hh, h0, c0)],
+        *map(shape_of, values),
+    )
     exact = gpu.exact_for(x.dtype)
     key = (x.device, shapes, kind, gate, backwards, candidate, sequence, taped, exact)
     if key not in _plans:
