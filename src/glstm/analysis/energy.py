@@ -1,8 +1,8 @@
 """Energy on paper: joules from counted operations and memory accesses, and from published constants.
 
-No chip was measured. The counts are those of `native/stream.h`, the work between them (loops, calls, waiting for flash) is
-left out, and a constant is right for one chip and one voltage. So the figures say how two networks compare, and of what
-size their energy is.
+No chip was measured. The counts are those of `native/stream.h`. The work between them (loops, calls, waiting for flash)
+is left out, and a constant is right for one chip and one voltage. So the figures say how two networks compare, and of
+what size their energy is.
 """
 
 from dataclasses import dataclass, fields
@@ -45,7 +45,7 @@ LSTM_CELL = FUNCTION * 5 + Work(products=3, state=3)
 
 
 def work_of_layer(k: Tensor, inputs: int, *, reads_k: bool = True) -> Work:
-    """One sequence through one layer with the table k (T, H), when nothing is computed twice: see `count_cached_ops`."""
+    """One sequence through one layer with the table k (T, H), nothing computed twice: see `count_cached_ops`."""
     is_open = k > 0
     now = is_open.sum(1)
     before = now.roll(1)

@@ -22,10 +22,17 @@ UNKNOWN_STEPS = 50  # in the check of a graph whose network says nothing about i
 @grouped
 def export_to_c(
     run: ModelFolderArgument,
-    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("."),
     name: Annotated[str, typer.Option(help="Of the files, and before every name in them.")] = "network",
     threshold: ThresholdOption = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="plain: the two files; arduino: a folder NAME that is an Arduino library with an example; zephyr: one "
+            "that is a module for Zephyr and for CMake."
+        ),
+    ] = "plain",
     data: DataOption = None,
     *,
     given: ScheduleOptions,
@@ -36,6 +43,7 @@ def export_to_c(
     itself with PyTorch on sequences from the test set. Of a folder that save_pretrained wrote, say how long a sequence
     is by --steps or --times, and give --test for sequences; without, those of the self-test are random.
     """
+    from glstm.runtime.c_layouts import check_layout
     from glstm.runtime.c_names import check_name
     from glstm.runtime.export_c import export_c, vectors_from
     from glstm.runtime.plan import constant_bytes
@@ -43,6 +51,7 @@ def export_to_c(
     from glstm.training.evaluate import predict_deployed, sums_of
 
     check_name(name)
+    check_layout(layout)
     subject, model, threshold = _load(run, threshold, given, data)
     task, schedule = subject.task, subject.schedule()
     runtime, quantized, console = deployed(model, schedule, threshold), None, Console()
@@ -66,7 +75,7 @@ def export_to_c(
         console.print(text, highlight=False, soft_wrap=True)
     else:
         x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], plan.steps)
-    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized)
+    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized, layout=layout)
     size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
     console.print(f"{size:,} bytes of constant data, {plan.state_bytes:,} bytes of state", highlight=False)
     for file in files:

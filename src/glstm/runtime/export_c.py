@@ -15,6 +15,7 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.models import SequenceModel
+from glstm.runtime.c_layouts import check_layout, laid_out
 from glstm.runtime.c_names import check_name
 from glstm.runtime.c_programs import Vectors, main_program, self_test
 from glstm.runtime.c_text import c_array, c_float, c_string
@@ -50,12 +51,25 @@ def vectors_from(
     return Vectors(x.transpose(0, 1).numpy(), y.float().numpy(), at.double().numpy())
 
 
-def export_c(plan: Plan, folder: Path | str, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
-    """Write NAME.h and NAME.c: both completely, or neither."""
+def export_c(
+    plan: Plan,
+    folder: Path | str,
+    name: str,
+    vectors: Vectors,
+    int8: Quantized | None = None,
+    *,
+    layout: str = "plain",
+) -> list[Path]:
+    """Write NAME.h and NAME.c: both completely, or neither.
+
+    layout: "plain", only these two; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a module for
+    Zephyr and CMake.
+    """
     check_name(name)
+    check_layout(layout)
     _check(plan, vectors)
     folder = Path(folder)
-    texts = {f"{name}.h": _header(plan, name, int8), f"{name}.c": _source(plan, name, vectors, int8)}
+    texts = laid_out(layout, plan, name, _header(plan, name, int8), _source(plan, name, vectors, int8))
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
 
