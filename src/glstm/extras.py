@@ -19,6 +19,7 @@ EXTRA_WITH = {
     "sklearn": "sklearn",
     "tensorboard": "tensorboard",
     "typer": "cli",
+    "ziglang": "wasm",
 }
 
 

@@ -94,11 +94,11 @@ def deploy(
 
 
 def _energy_table(runtime: Any, threshold: float) -> Table:
-    table = Table("a sequence of", "plain LSTM", f"deployed at {threshold:g}", title="microjoules, estimated")
+    table = Table("microjoules, estimated", "plain LSTM", f"deployed at {threshold:g}", title="one sequence, on paper")
     for column in table.columns[1:]:
         column.justify = "right"
     for machine, energy in runtime.energy.items():
-        table.add_row(f"float32 numbers, {machine}", f"{1e6 * energy.lstm:,.3g}", f"{1e6 * energy.network:,.3g}")
+        table.add_row(machine, *(f"{1e6 * joules:,.1f}" for joules in (energy.lstm, energy.network)))
     return table
 
 

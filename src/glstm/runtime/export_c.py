@@ -67,11 +67,17 @@ def export_c(
     """
     check_name(name)
     check_layout(layout)
-    _check(plan, vectors)
     folder = Path(folder)
-    texts = laid_out(layout, plan, name, _header(plan, name, int8), _source(plan, name, vectors, int8))
+    texts = laid_out(layout, plan, name, *c_texts(plan, name, vectors, int8))
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
+
+
+def c_texts(plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None) -> tuple[str, str]:
+    """The header and the source; without vectors, without a self-test."""
+    if vectors is not None:
+        _check(plan, vectors)
+    return _header(plan, name, int8), _source(plan, name, vectors, int8)
 
 
 def _check(plan: Plan, vectors: Vectors) -> None:
@@ -194,7 +200,8 @@ extern const char *const {name}_classes[{name.upper()}_OUTPUTS];
 """
 
 
-def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> str:
+def _source(plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None) -> str:
+    whom = "PyTorch with the same int8 weights" if int8 else "PyTorch"
     pooled = plan.pool is not None
     layers = [_layer(name, number, layer, int8, pooled) for number, layer in enumerate(plan.layers)]
     head = [_stage(name, number, plan, one, int8) for number, one in enumerate(plan.head.stages(plan.read))]
@@ -220,7 +227,7 @@ def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> 
         _classes(plan, name),
         _functions(plan, name),
         main_program(plan, name),
-        self_test(plan, name, vectors, "PyTorch with the same int8 weights" if int8 else "PyTorch"),
+        "" if vectors is None else self_test(plan, name, vectors, whom),
     ]
     return "\n".join(part for part in parts if part)
 
