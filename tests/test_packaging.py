@@ -24,8 +24,10 @@ DATA = {
     "glstm/bench/cortex_m4/count.c",
     "glstm/bench/cortex_m4/mps2-an386.ld",
     "glstm/bench/cortex_m4/start.c",
-    "glstm/native/place.h",  # exported C is made of these two
+    "glstm/native/head.h",  # exported C is made of these four
+    "glstm/native/place.h",
     "glstm/native/stream.h",
+    "glstm/native/window.h",
     "glstm/ops/gpu/backward.cu",
     "glstm/ops/gpu/block.cuh",
     "glstm/ops/gpu/cell.cuh",

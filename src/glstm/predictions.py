@@ -123,7 +123,7 @@ def _outputs(model: SequenceModel, own: Batch, dtype: torch.dtype) -> torch.Tens
     return outputs.transpose(0, 1) if outputs.dim() == 3 else outputs
 
 
-def write_csv(path: Path, answers: Answers) -> None:
+def write_csv(path: Path | str, answers: Answers) -> None:
     """A row a sequence, or a row a step."""
     sequences, classes = answers.sequences, answers.classes
     width = answers.outputs[0].shape[-1]
@@ -144,7 +144,7 @@ def write_csv(path: Path, answers: Answers) -> None:
     write_atomically(path, text.getvalue().encode())
 
 
-def write_npz(path: Path, answers: Answers) -> None:
+def write_npz(path: Path | str, answers: Answers) -> None:
     """`outputs` (N, K), or (N, T, K) padded with NaN; `lengths` (N,); `classes`, if there are any."""
     lengths = np.array([len(one) for one in answers.sequences.x])
     arrays: dict[str, np.ndarray] = {"lengths": lengths}

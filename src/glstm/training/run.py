@@ -248,8 +248,9 @@ def _about(task: Task, model: nn.Module) -> dict[str, Any]:
     }
 
 
-def runs_in(path: Path) -> list[RunFolder]:
+def runs_in(path: Path | str) -> list[RunFolder]:
     """The run in this folder, or the runs in its folders, by their seeds."""
+    path = Path(path)
     if not path.is_dir():
         raise UserError(
             f"{path} is {'a file' if path.exists() else 'not there'}; a run is a folder that glstm train made"
