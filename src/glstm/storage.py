@@ -31,15 +31,19 @@ def write_atomically(path: Path | str, content: bytes) -> None:
 
 
 def write_together(folder: Path | str, files: dict[str, bytes]) -> None:
-    """Write several files, or none: all are written under temporary names before the first is renamed."""
+    """Write several files, or none: all are written under temporary names before the first is renamed. A name may be a
+    path below the folder."""
     folder = Path(folder)
     make_folder(folder)
     if taken := [name for name in files if (folder / name).is_dir()]:
         raise UserError(f"{folder / taken[0]} cannot be written: it is a folder")
-    staged = {name: folder / f".{name}.{os.getpid()}-{threading.get_ident()}" for name in files}
+    mark = f"{os.getpid()}-{threading.get_ident()}"
+    staged = {name: folder / f".{name.replace('/', '-')}.{mark}" for name in files}
     try:
         for name, content in files.items():
             staged[name].write_bytes(content)
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for name, temporary in staged.items():
             temporary.replace(folder / name)
     except OSError as error:

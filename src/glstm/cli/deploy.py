@@ -78,6 +78,8 @@ def deploy(
     table.add_row("state, bytes", "", f"{memory.state:,}")
     console.print(table)
 
+    console.print(_energy_table(runtime, threshold))
+
     sample = random_samples(runtime.plan, 1) if task is None else task.test_samples(slice(0, 1))[0]
     taken_by = measured(model, runtime, sample, seconds)
     ours = taken_by[next(iter(taken_by))]
@@ -89,6 +91,15 @@ def deploy(
     console.print(table)
     command = shlex.join(["glstm", "export", "c", str(run), *_said(given), "--threshold", repr(threshold)])
     console.print(f"as C, at this threshold: {command}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _energy_table(runtime: Any, threshold: float) -> Table:
+    table = Table("microjoules, estimated", "plain LSTM", f"deployed at {threshold:g}", title="one sequence, on paper")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for machine, energy in runtime.energy.items():
+        table.add_row(machine, *(f"{1e6 * joules:,.1f}" for joules in (energy.lstm, energy.network)))
+    return table
 
 
 def _chosen(console: Console, subject: Subject, max_error: float, as_trained: float) -> float:

@@ -1,4 +1,4 @@
-"""`glstm export`: a trained network as C, or as ONNX."""
+"""`glstm export`: a trained network as C, as WebAssembly, or as ONNX."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,10 @@ from glstm.cli.folders import ScheduleOptions, Subject, load, require_test
 from glstm.cli.options import DataOption, ModelFolderArgument, ThresholdOption, checked_threshold, grouped
 from glstm.errors import UserError
 
-app = typer.Typer(no_args_is_help=True, help="A trained network as plain C for a microcontroller, or as ONNX.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="A trained network as plain C for a microcontroller, as WebAssembly for a browser, or as ONNX.",
+)
 
 CALIBRATION = 500  # training sequences that int8 scales are chosen on
 SELF_TEST = 3  # sequences in the self-test
@@ -22,10 +25,17 @@ UNKNOWN_STEPS = 50  # in the check of a graph whose network says nothing about i
 @grouped
 def export_to_c(
     run: ModelFolderArgument,
-    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("."),
     name: Annotated[str, typer.Option(help="Of the files, and before every name in them.")] = "network",
     threshold: ThresholdOption = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="plain: the two files; arduino: a folder NAME that is an Arduino library with an example; zephyr: one "
+            "that is a module for Zephyr and for CMake."
+        ),
+    ] = "plain",
     data: DataOption = None,
     *,
     given: ScheduleOptions,
@@ -36,40 +46,78 @@ def export_to_c(
     itself with PyTorch on sequences from the test set. Of a folder that save_pretrained wrote, say how long a sequence
     is by --steps or --times, and give --test for sequences; without, those of the self-test are random.
     """
+    from glstm.runtime.c_layouts import check_layout
     from glstm.runtime.c_names import check_name
     from glstm.runtime.export_c import export_c, vectors_from
     from glstm.runtime.plan import constant_bytes
-    from glstm.runtime.quantize import constant_bytes_int8, dequantized, quantize
-    from glstm.training.evaluate import predict_deployed, sums_of
+    from glstm.runtime.quantize import constant_bytes_int8, dequantized
 
     check_name(name)
+    check_layout(layout)
     subject, model, threshold = _load(run, threshold, given, data)
-    task, schedule = subject.task, subject.schedule()
-    runtime, quantized, console = deployed(model, schedule, threshold), None, Console()
-    plan = runtime.plan
-    if int8 and task is not None:
-        quantized = quantize(plan, calibration(task, steps=plan.steps))
+    task, console = subject.task, Console()
+    runtime = deployed(model, subject.schedule(), threshold)
+    plan, quantized = runtime.plan, None
+    if int8:
+        quantized = _quantized(subject, model, runtime, threshold, console)
         model = dequantized(model, plan, quantized)
-        both = runtime, deployed(model, schedule, threshold)
-        sums = [float(sums_of(predict_deployed(one), task)[1]) for one in both]
-        errors = [task.format_error(one / task.test_size) for one in sums]
-        text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
-        console.print(text, highlight=False)
-    elif int8:
-        quantized = quantize(plan, random_samples(plan, CALIBRATION))
-        model = dequantized(model, plan, quantized)
-        text = "int8 scales are chosen for random inputs, and their error is not known: --test FILE takes real ones"
-        console.print(text, highlight=False, soft_wrap=True)
     if task is None:
         x = random_samples(plan, SELF_TEST)
         text = "the self-test's inputs are random, of the network's range: --test FILE takes real ones"
         console.print(text, highlight=False, soft_wrap=True)
     else:
         x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], plan.steps)
-    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized)
+    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized, layout=layout)
     size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
     console.print(f"{size:,} bytes of constant data, {plan.state_bytes:,} bytes of state", highlight=False)
     for file in files:
+        console.print(str(file), highlight=False, soft_wrap=True, markup=False)
+
+
+def _quantized(subject: Subject, model: Any, runtime: Any, threshold: float, console: Console):
+    """The network's weights in 8 bits; says what that costs."""
+    from glstm.runtime.quantize import dequantized, quantize
+    from glstm.training.evaluate import predict_deployed, sums_of
+
+    task, plan = subject.task, runtime.plan
+    if task is None:
+        text = "int8 scales are chosen for random inputs, and their error is not known: --test FILE takes real ones"
+        console.print(text, highlight=False, soft_wrap=True)
+        return quantize(plan, random_samples(plan, CALIBRATION))
+    quantized = quantize(plan, calibration(task, steps=plan.steps))
+    both = runtime, deployed(dequantized(model, plan, quantized), subject.schedule(), threshold)
+    sums = [float(sums_of(predict_deployed(one), task)[1]) for one in both]
+    errors = [task.format_error(one / task.test_size) for one in sums]
+    text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
+    console.print(text, highlight=False)
+    return quantized
+
+
+@app.command()
+@grouped
+def wasm(
+    run: ModelFolderArgument,
+    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    name: Annotated[str, typer.Option(help="Of the files: NAME.wasm and NAME.js.")] = "network",
+    threshold: ThresholdOption = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
+    data: DataOption = None,
+    *,
+    given: ScheduleOptions,
+) -> None:
+    """NAME.wasm, the exported C as WebAssembly that imports nothing, and NAME.js, a module that loads it.
+
+    Needs clang and wasm-ld, or the extra wasm.
+    """
+    from glstm.runtime.c_names import check_name
+    from glstm.runtime.export_wasm import export_wasm, wasm_compiler
+
+    check_name(name)
+    wasm_compiler()
+    subject, model, threshold = _load(run, threshold, given, data, with_task=int8)
+    runtime, console = deployed(model, subject.schedule(), threshold), Console()
+    quantized = _quantized(subject, model, runtime, threshold, console) if int8 else None
+    for file in export_wasm(runtime.plan, out, name, quantized):
         console.print(str(file), highlight=False, soft_wrap=True, markup=False)
 
 

@@ -17,6 +17,7 @@ from glstm.errors import UserError
 from glstm.models import SequenceModel
 from glstm.runtime.c_data import network_data
 from glstm.runtime.c_header import about_inputs, declared_classes, known_header
+from glstm.runtime.c_layouts import check_layout, laid_out
 from glstm.runtime.c_names import check_name
 from glstm.runtime.c_programs import Vectors, main_program, self_test
 from glstm.runtime.c_text import NATIVE
@@ -59,13 +60,32 @@ def export_c(
     *,
     times: Times | None = None,
     windows: tuple[int, int] | None = None,
+    layout: str = "plain",
 ) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither.
 
     times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows:
-    (length, hop), for functions that run overlapping windows on a stream without an end.
+    (length, hop), for functions that run overlapping windows on a stream without an end. layout: "plain", only these
+    two; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a module for Zephyr and CMake.
     """
     check_name(name)
+    check_layout(layout)
+    folder = Path(folder)
+    texts = laid_out(layout, plan, name, *c_texts(plan, name, vectors, int8, times=times, windows=windows))
+    write_together(folder, {file: text.encode() for file, text in texts.items()})
+    return [folder / file for file in texts]
+
+
+def c_texts(
+    plan: Plan,
+    name: str,
+    vectors: Vectors | None,
+    int8: Quantized | None,
+    *,
+    times: Times | None = None,
+    windows: tuple[int, int] | None = None,
+) -> tuple[str, str]:
+    """The header and the source, as `export_c` writes them; without vectors, without a self-test."""
     times, cut = times or Times(), None if windows is None else WindowsInC(plan, name, *windows)
     if isinstance(plan, TimedPlan):
         check_timed(plan, vectors, times)
@@ -73,20 +93,18 @@ def export_c(
         _check(plan, vectors, times)
     if cut is not None:
         cut.check(times)
-    folder = Path(folder)
-    texts = {f"{name}.h": _header(plan, name, int8, times, cut)}
-    texts[f"{name}.c"] = _source(plan, name, vectors, int8, times, cut)
-    write_together(folder, {file: text.encode() for file, text in texts.items()})
-    return [folder / file for file in texts]
+    return _header(plan, name, int8, times, cut), _source(plan, name, vectors, int8, times, cut)
 
 
-def _check(plan: Plan, vectors: Vectors, times: Times) -> None:
+def _check(plan: Plan, vectors: Vectors | None, times: Times) -> None:
     """A self-test that cannot pass is not written."""
     if times.tick is not None:
         raise UserError(
             "the times of this network's steps are known already, so C is told none: leave out the tick, or deploy "
             "without steps"
         )
+    if vectors is None:
+        return
     expected = (len(vectors.x), plan.steps, plan.inputs)
     if vectors.x.shape != expected:
         raise UserError(f"the self-test's sequences must have shape {expected}, but have {vectors.x.shape}")
@@ -107,17 +125,17 @@ def _header(plan: Plan, name: str, int8: Quantized | None, times: Times, cut: Wi
 
 
 def _source(
-    plan: Plan, name: str, vectors: Vectors, int8: Quantized | None, times: Times, cut: WindowsInC | None
+    plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None, times: Times, cut: WindowsInC | None
 ) -> str:
     whom = "PyTorch with the same int8 weights" if int8 else "PyTorch"
     parts = [_opening(name), _options(plan, int8), _code(plan), network_data(plan, name, int8)]
     windows = cut.functions if cut else ""
     if isinstance(plan, TimedPlan):
         parts += [timed_functions(plan, name, times), windows, timed_program(plan, name, times)]
-        parts += [timed_self_test(plan, name, vectors, whom, times)]
+        parts += [] if vectors is None else [timed_self_test(plan, name, vectors, whom, times)]
     else:
         parts += [_functions(plan, name), windows, main_program(plan, name)]
-        parts += [self_test(plan, name, vectors, whom)]
+        parts += [] if vectors is None else [self_test(plan, name, vectors, whom)]
     return timed_code(plan, "\n".join(part for part in parts if part))
 
 

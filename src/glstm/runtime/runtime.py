@@ -16,6 +16,7 @@ from glstm.gated import GatedLSTM
 from glstm.gates import check_threshold
 from glstm.models import SequenceModel
 from glstm.ops import gated_lstm
+from glstm.runtime.energy import Energy, energy_of
 from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, make_plan
 from glstm.runtime.prepared import Prepared
 from glstm.runtime.stream import KnownStream, Network, Stream
@@ -163,7 +164,7 @@ class Runtime:
     """Call it with whole sequences, or take a `stream()` and give it one sample after the other.
 
     A whole sequence may be shorter than the schedule. A longer one is refused, because the schedule does not cover its
-    last steps: deploy with more steps. `ops`, `lstm_ops`, `openness` and `memory` say what a sequence costs.
+    last steps: deploy with more steps. `ops`, `lstm_ops`, `openness`, `memory` and `energy` say what a sequence costs.
     """
 
     def __init__(self, plan: Plan, reads: tuple[int, ...] | None = None, batch_first: bool = False):
@@ -191,6 +192,11 @@ class Runtime:
     def lstm_ops(self) -> float:
         """The operations of a plain LSTM of the size before pruning."""
         return self.plan.lstm_ops
+
+    @property
+    def energy(self) -> dict[str, Energy]:
+        """Joules of one sequence on a Cortex-M4 and on a server core: on paper, see `glstm.analysis.energy`."""
+        return energy_of(self.plan)
 
     @property
     def openness(self) -> float:
