@@ -18,6 +18,7 @@ RECIPES = {
     "RMSProp, Drop-Connect": SMALL.changed(optimizer="rmsprop", decay=0.5, head="deep"),
     "curriculum": SMALL.changed(curriculum=True, open_epochs=1, gate={"sigma": 2.0}),
     "PLSTM": SMALL.changed(cell="plstm", gate=PHASES),
+    "periodic": SMALL.changed(cell="gated", gate={"kind": "periodic", "tau": (3.0, 5.0)}, budget=0.3, gate_lr=None),
     "clocks": SMALL.changed(cell="gated", gate={"kind": "clockwork", "period": (1, 2, 4)}),
     "LSTM": SMALL.changed(cell="lstm", optimizer="sgd", lr=0.1, init="xavier"),
     "GRU": SMALL.changed(cell="gru"),

@@ -1,5 +1,6 @@
 """Rates that fit the times, and sentences where gates and times do not fit: said once, and only then."""
 
+import re
 import warnings
 
 import numpy as np
@@ -7,7 +8,18 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, GateWarning, SequenceModel, check, parameter_groups
+from glstm import (
+    GLSTM,
+    LSTM,
+    PLSTM,
+    Clockwork,
+    GatedLSTM,
+    GateWarning,
+    Periodic,
+    SequenceModel,
+    check,
+    parameter_groups,
+)
 
 STEPS = 200
 NOW = 1_700_000_000.0
@@ -139,6 +151,64 @@ def test_other_gates_are_doubted_only_if_they_never_open():
     assert said(LSTM(2, 20)) == []
     (sentence,) = said(PLSTM(2, 20, tau=10_000.0, s=(5000.0, 6000.0)), steps=100)
     assert "no unit opens at any step" in sentence
+
+
+def periodic(**values):
+    torch.manual_seed(0)
+    return GatedLSTM(2, 20, gate=Periodic(**values))
+
+
+@pytest.mark.parametrize(
+    ("values", "times", "sentence"),
+    [
+        ({"tau": 0.5}, None, r"tau, about 0.5, is below the step of the times, about 1: .* leave it open \(None\)"),
+        ({"tau": 24.0, "sigma": 4.0}, COUNTED * 1000, "is below the step of the times, about 1000"),
+        ({"tau": 24_000.0, "sigma": 500.0}, None, "more than 10 times the span of the times, 199: no unit comes back"),
+        ({"tau": 10.0, "sigma": 60.0}, None, "more than 2 times the period tau, about 10: .* of about 3.2, 0.32 of"),
+        ({"mu": 100.5, "sigma": 0.1, "tau": 100.0}, None, "no unit opens at any step"),
+    ],
+)
+def test_periods_that_do_not_fit_are_doubted(values, times, sentence):
+    layer = periodic(**values)
+    (found,) = said(layer, times)
+    assert re.search(sentence, found), found
+    assert check(layer, STEPS if times is None else times) == [found]
+
+
+def test_periods_that_an_optimiser_spoiled_are_doubted():
+    for name in ("sigma", "tau"):
+        for value, sentence in ((0.0, f"{name} is 0 in 20 of 20"), (-3.0, f"{name} is below 0 in 20 of 20 units")):
+            layer = periodic(mu=(1, 10), sigma=3.0, tau=10.0)
+            with torch.no_grad():
+                layer.get_parameter(f"{name}_l0").fill_(value)
+            (found,) = check(layer, STEPS)
+            assert sentence in found
+
+
+def test_usual_periods_are_silent():
+    for values in ({}, {"tau": 24.0}, {"tau": (5.0, 50.0)}, {"mu": (0, 24), "sigma": 2.0, "tau": 24.0}):
+        for times in (None, COUNTED, NOW + 3600 * COUNTED):
+            scaled = {name: value if times is None or times[0] < 2 else None for name, value in values.items()}
+            assert said(periodic(**scaled), times) == []
+
+
+def test_values_that_reach_less_far_than_the_span_have_lower_rates():
+    """A change of tau moves the last of 50 pulses by 50 changes."""
+    layer = periodic(mu=(1, 4), sigma=1.0, tau=4.0).fit_times(201)
+    names = {id(value): name for name, value in layer.named_parameters()}
+
+    def rates(**options):
+        groups = parameter_groups(layer, **options)
+        return {names[id(value)]: group["lr"] for group in groups for value in group["params"] if value.dim() == 1}
+
+    found = rates(lr=1e-3)
+    assert found["mu_l0"] == found["sigma_l0"] == pytest.approx(1e-3 * 4)
+    assert found["tau_l0"] == pytest.approx(1e-3 * 4 / 50)
+    found = rates(gate_lr=0.5)
+    assert found["mu_l0"] == found["sigma_l0"] == 0.5
+    assert found["tau_l0"] == pytest.approx(0.5 / 50)
+    alone = parameter_groups(periodic().fit_times(NOW + 60 * COUNTED), lr=1e-3)  # stored in a unit of 60 s
+    assert sorted(group["lr"] for group in alone[1:]) == pytest.approx([1e-3 * 199 / 16, 1e-3 * 199 / 4])
 
 
 def test_nothing_is_said_where_nothing_can_be_told():

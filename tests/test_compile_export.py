@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from glstm import GLSTM, SequenceModel
+from glstm import GatedLSTM, Gaussian, Periodic, SequenceModel
 
 
-@pytest.fixture
-def model():
-    layer = GLSTM(3, 5, num_layers=2, bidirectional=True, mu=(1, 10), sigma=4.0, threshold=0.05)
+@pytest.fixture(params=[Gaussian(mu=(1, 10), sigma=4.0), Periodic(mu=(1, 10), sigma=1.5, tau=6.3)], ids=type)
+def model(request):
+    layer = GatedLSTM(3, 5, num_layers=2, bidirectional=True, gate=request.param, threshold=0.05)
     return SequenceModel(layer, torch.nn.Linear(10, 2))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from glstm import GLSTM, LSTM, SequenceModel, budget, deploy, from_lstm, prune, stream
+from glstm import GLSTM, LSTM, GatedLSTM, Periodic, SequenceModel, budget, deploy, from_lstm, prune, stream
 
 NOW = 1_700_000_000.0
 
@@ -262,3 +262,52 @@ def test_a_captured_graph_is_not_disturbed_and_a_call_on_the_device_fits():
         graph.replay()
     assert covers(layer, NOW, NOW + 19)
     assert layer.mu_l0.is_cuda
+
+
+def periodic(seed=0, **values):
+    torch.manual_seed(seed)
+    return GatedLSTM(2, 8, 2, bidirectional=True, gate=Periodic(**values))
+
+
+def test_gates_that_come_back_fit_their_period_to_the_times():
+    layer = periodic()
+    assert layer.unfitted
+    layer(torch.randn(81, 3, 2))
+    values = layer.gate_in_time("_l1")
+    assert values["tau"].tolist() == [20.0] * 8
+    assert values["sigma"].tolist() == pytest.approx([6.4] * 8)
+    assert (values["mu"] >= 1).all()
+    assert (values["mu"] <= 21).all()
+    assert values["mu"].max() - values["mu"].min() > 10
+    assert torch.equal(values["mu"], values["mu"].sort().values)
+    by_hand = periodic(mu=(1, 21), sigma=6.4, tau=20.0)
+    assert torch.allclose(by_hand.mu_l0, layer.mu_l0, rtol=1e-5)
+    layer.fit_times(NOW + 60 * torch.arange(81.0, dtype=torch.float64))
+    assert (layer.origin, layer.unit) == (NOW, 60.0)
+    assert torch.allclose(layer.tau_l0, torch.full((8,), 20.0))
+
+
+def test_what_is_left_open_fits_the_period_that_was_given():
+    layer = periodic(tau=(3.0, 30.0)).fit_times(81)
+    for suffix in ("_l0", "_l1_reverse"):
+        values = layer.gate_in_time(suffix)
+        assert torch.allclose(values["sigma"], 0.32 * values["tau"], rtol=1e-5)
+        assert (values["mu"] >= 1).all()
+        assert (values["mu"] <= 1 + values["tau"] + 1e-5).all()
+    longer = periodic(tau=500.0).fit_times(81)  # all open within the times, once
+    assert longer.gate_in_time("_l0")["mu"].max() <= 81
+    assert longer.openness(81).amax(1).min() > 0.9
+    assert periodic(sigma=2.0).fit_times(81).gate_in_time("_l0")["tau"].tolist() == [20.0] * 8
+
+
+def test_a_period_that_waits_for_times_still_waits_when_it_is_loaded():
+    for values in ({}, {"tau": 12.0}):
+        before = periodic(**values)
+        again = periodic(seed=0 if values else 1, **values)
+        again.load_state_dict(before.state_dict())
+        assert again.unfitted
+        assert torch.equal(again.fit_times(50).mu_l0, before.fit_times(50).mu_l0)
+        loaded = periodic(seed=2, **values)
+        loaded.load_state_dict(before.state_dict())
+        assert not loaded.unfitted
+        assert torch.equal(loaded.tau_l0, before.tau_l0)

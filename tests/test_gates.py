@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from glstm.gates import SMALLEST, Clockwork, Gaussian, Open, Phased, apply_threshold, draw
+from glstm.gates import GATES, SMALLEST, Clockwork, Gate, Gaussian, Open, Periodic, Phased, apply_threshold, draw
 
 TIMES = torch.arange(1, 11, dtype=torch.float64)
 
@@ -47,6 +47,69 @@ def test_sigma_may_cross_zero_and_leave_it_again():
     assert sigma.grad.item() > 0
     mirrored = Gaussian().openness(TIMES, {"mu": mu, "sigma": column(-2.0)}, True)
     assert torch.equal(mirrored, Gaussian().openness(TIMES, {"mu": mu, "sigma": column(2.0)}, True))
+
+
+def nearest_bell(t: float, mu: float, sigma: float, tau: float) -> float:
+    return max(math.exp(-(((t - mu - n * tau) / sigma) ** 2)) for n in range(-200, 200))
+
+
+@given(mu=st.floats(-30, 30), sigma=st.floats(0.1, 50), tau=st.floats(0.5, 40), signs=st.sampled_from([-1, 1]))
+def test_periodic_is_the_gaussian_of_the_nearest_moment(mu, sigma, tau, signs):
+    unit = {"mu": column(mu), "sigma": column(signs * sigma), "tau": column(-signs * tau)}
+    k = Periodic().openness(TIMES, unit, True)
+    assert k.shape == (10, 1)
+    expected = [nearest_bell(t, mu, sigma, tau) for t in TIMES.tolist()]
+    assert k[:, 0].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@given(mu=st.floats(-5, 15), sigma=st.floats(0.5, 20), tau=st.floats(1.5, 20), sign=st.sampled_from([-1, 1]))
+def test_periodic_gradients(mu, sigma, tau, sign):
+    away = torch.remainder(TIMES - mu, tau) / tau - 0.5
+    times = TIMES[away.abs() > 1e-4]  # halfway between two pulses k has a corner
+    unit = [column(value).requires_grad_() for value in (mu, sign * sigma, sign * tau)]
+    names = Periodic.names
+    assert gradcheck(lambda *u: Periodic().openness(times, dict(zip(names, u, strict=True)), True), unit)
+
+
+def test_a_change_of_tau_moves_a_pulse_by_as_many_changes_as_there_are_periods():
+    mu, tau = column(2.0).requires_grad_(), column(10.0).requires_grad_()
+    times = torch.tensor([3.0, 13.0, 43.0, -17.0], dtype=torch.float64)
+    k = Periodic().openness(times, {"mu": mu, "sigma": column(2.0), "tau": tau}, True)[:, 0]
+    slopes = [torch.autograd.grad(one, (mu, tau), retain_graph=True) for one in k]
+    assert [(by_tau / by_mu).item() for by_mu, by_tau in slopes] == [0, 1, 4, -2]
+
+
+def test_periodic_has_no_jump_halfway_and_no_drift_after_a_million_periods():
+    unit = {"mu": column(0.0), "sigma": column(3.0), "tau": column(7.0)}
+    halfway = torch.tensor([3.5 - 1e-9, 3.5, 3.5 + 1e-9], dtype=torch.float64)
+    assert Periodic().openness(halfway, unit, True).std() < 1e-9
+    single = {name: value.float() for name, value in unit.items()} | {"tau": torch.tensor([7.3])}
+    exact = {name: value.double() for name, value in single.items()}
+    late = torch.arange(16_000_000, 16_000_100, dtype=torch.float32)  # the last whole numbers that float32 holds
+    k = Periodic().openness(late, single, True)
+    assert torch.allclose(k.double(), Periodic().openness(late.double(), exact, True), rtol=1e-5)
+
+
+def test_tau_may_cross_zero_and_leave_it_again():
+    for value in (0.0, -0.0, SMALLEST / 2, -SMALLEST / 2):
+        unit = {"mu": column(4.0), "sigma": column(3.0), "tau": column(value)}
+        for one in unit.values():
+            one.requires_grad_()
+        k = Periodic().openness(TIMES, unit, True)
+        assert (k > 0.99).all()  # the next pulse is always near
+        k.sum().backward()
+        assert all(one.grad is not None and one.grad.isfinite().all() for one in unit.values())
+
+
+def test_periods_and_widths_are_given_above_zero():
+    for values, message in (
+        ({"tau": 0.0}, "tau must be above 0, not 0: it is a period, in the unit of the times"),
+        ({"tau": (-1.0, 5.0)}, "tau must be above 0, not -1"),
+        ({"sigma": [1.0, 2.0, -3.0]}, "sigma must be above 0, not -3: it is a width"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Periodic(**values).draw(next(iter(values)), 3)
+    assert Periodic(mu=(3.0, 5.0)).draw("mu", 9).diff().min() >= 0
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -151,3 +214,61 @@ def test_a_gaussian_never_has_a_subnormal_value(dtype, least):
     assert (k == 0).any()
     (gradient,) = torch.autograd.grad(k.sum(), unit["mu"])
     assert torch.isclose(gradient[0], (2 * times * plain).sum(), rtol=1e-5)
+
+
+# Of each gate, values of which some are at the ends of what its formula allows.
+ODD_VALUES: dict[str, dict[str, list[float]]] = {
+    "open": {},
+    "gaussian": {"mu": [4.0, -3.5, 60.0, 10.0], "sigma": [3.0, -8.0, 0.0, 1e3]},
+    "periodic": {
+        "mu": [4.0, -3.5, 60.0, 10.0, 1.0, 2.0],
+        "sigma": [3.0, -2.0, 0.0, 1e3, 0.5, 4.0],
+        "tau": [20.0, -7.25, 9.0, 6.0, 1000.0, 0.5],
+    },
+    "phased": {
+        "tau": [20.0, -7.0, 9.0, 6.0, 5.5, 30.0],
+        "s": [3.0, -40.0, 2.0, 0.25, 1.0, 200.0],
+        "r": [0.4, -0.05, 1.0, 1.5, 2.5, 0.0],
+    },
+    "clockwork": {"period": [1.0, 5.0, 0.5, 7.25, 128.0]},
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_pulses_say_when_units_open(name):
+    unit = {key: torch.tensor(values, dtype=torch.float64) for key, values in ODD_VALUES[name].items()}
+    gate = GATES[name]()
+    pulses = gate.pulses(unit)
+    assert pulses is not None
+    assert all(value.dtype == torch.float64 for value in (pulses.at, pulses.width, pulses.period, pulses.start))
+    times = torch.linspace(-100, 300, 6401, dtype=torch.float64)  # whole numbers and quarters are among them
+    # A triangle of the least width, 15e-6 around 200, has steps of 1e-9 in float64.
+    assert torch.allclose(pulses.openness(times), gate.openness(times, unit, False), rtol=0, atol=1e-8)
+    if name != "open":
+        assert len(pulses.openness(times).unique()) > 1
+
+
+def test_pulses_have_no_gradient_and_are_for_single_precision_too():
+    mu = torch.tensor([4.0, 5.0], requires_grad=True)
+    pulses = Gaussian().pulses({"mu": mu, "sigma": torch.tensor([-3.0, 2.0])})
+    assert pulses.at.dtype == torch.float64
+    assert not pulses.at.requires_grad
+    assert pulses.width.tolist() == [3.0, 2.0]
+
+
+def test_a_class_with_its_own_formula_does_not_inherit_when_another_gate_opens():
+    class Wider(Gaussian):
+        def openness(self, times, unit, training):
+            return super().openness(times, unit, training) ** 0.5
+
+    class Named(Gaussian):
+        pass
+
+    class Own(Gate):
+        def openness(self, times, unit, training):
+            return torch.zeros_like(times).unsqueeze(-1)
+
+    unit = {"mu": column(4.0), "sigma": column(3.0)}
+    assert Wider().pulses(unit) is None
+    assert Own().pulses(unit) is None
+    assert Named().pulses(unit) is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, gate_parameters, weight_parameters
+from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, Periodic, gate_parameters, weight_parameters
 from helpers import relative_error, twins
 
 OPTIONS = [
@@ -106,6 +106,7 @@ def test_every_weight_and_gate_value_has_its_gradient():
         GLSTM(2, 2, num_layers=2, bidirectional=True, mu=(1, 5), sigma=(2.0, 4.0), dtype=torch.float64),
         PLSTM(2, 2, tau=7.3, s=(0.2, 0.4), r=0.8, dtype=torch.float64),
         GLSTM(2, 3, mu=(1, 5), sigma=2.0, threshold=0.2, candidate="sigmoid", dtype=torch.float64),
+        GatedLSTM(2, 3, gate=Periodic(mu=(0.2, 0.4), sigma=0.7, tau=2.9), threshold=0.1, dtype=torch.float64),
     ]
     for layer in layers:
         names, parameters = zip(*layer.named_parameters(), strict=True)

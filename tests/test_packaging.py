@@ -24,9 +24,11 @@ DATA = {
     "glstm/bench/cortex_m4/count.c",
     "glstm/bench/cortex_m4/mps2-an386.ld",
     "glstm/bench/cortex_m4/start.c",
-    "glstm/native/head.h",  # exported C is made of these four
+    "glstm/native/agenda.h",  # exported C is made of these
+    "glstm/native/head.h",
     "glstm/native/place.h",
     "glstm/native/stream.h",
+    "glstm/native/timed.h",
     "glstm/native/window.h",
     "glstm/ops/gpu/backward.cu",
     "glstm/ops/gpu/block.cuh",

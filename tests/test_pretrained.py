@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import glstm
-from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, SequenceModel
+from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, Periodic, SequenceModel
 from glstm.errors import UserError
 from glstm.models import deep_head
 
@@ -20,6 +20,8 @@ MODELS = {
     "g-LSTM": lambda: SequenceModel(GLSTM(2, 5, 2, threshold=0.02, candidate="sigmoid"), nn.Linear(5, 3)),
     "both directions": lambda: SequenceModel(GLSTM(2, 5, bidirectional=True, bias=False), nn.Linear(10, 3, bias=False)),
     "Phased LSTM": lambda: SequenceModel(PLSTM(1, 4, alpha=0.2, batch_first=True), deep_head(4, 10, width=6)),
+    "comes back": lambda: SequenceModel(GatedLSTM(2, 4, 2, gate=Periodic(), threshold=0.02), nn.Linear(4, 3)),
+    "comes back soon": lambda: SequenceModel(GatedLSTM(2, 4, gate=Periodic(mu=(1, 5), tau=5.0)), nn.Linear(4, 3)),
     "LSTM": lambda: SequenceModel(LSTM(1, 4), nn.Sequential(nn.Linear(4, 2))),
     "clocks": lambda: SequenceModel(GatedLSTM(1, 6, gate=Clockwork((1, 3))), HEAD),
     "float64": lambda: SequenceModel(GLSTM(1, 4), nn.Linear(4, 1)).double(),

@@ -30,6 +30,8 @@ def test_the_papers_recipes():
 def test_gates_stretch_with_the_sequence():
     short = preset("adding").at_length(100)
     assert (short.data["steps"], short.gate) == (100, {"mu": (30, 70), "sigma": 4})
+    comes_back = preset("adding").changed(cell="gated", gate={"kind": "periodic", "tau": 50.0})
+    assert comes_back.at_length(100).gate == {"kind": "periodic", "tau": 5.0}
     assert preset("adding", "adding-plstm").at_length(100).gate == {"tau": 100, "s": (25, 65), "r": 0.1}
     clocks = preset("adding").changed(cell="gated", gate={"kind": "clockwork", "period": (10, 20)})
     assert clocks.at_length(500).gate == {"kind": "clockwork", "period": (5, 10)}
@@ -118,7 +120,7 @@ NO_SIZES = {"steps": None, "train_size": None, "test_size": None}
         ({"data": {"train_size": 0}}, "train_size must be a whole number of at least 1, not 0"),
         ({"cell": "rnn"}, "there is no cell 'rnn'; there are glstm, plstm, lstm, gated, "),
         ({"cell": "glstm:nothing"}, "the cell 'glstm:nothing' cannot be imported"),
-        ({"cell": "gated"}, "the cell gated needs a kind of gate: open, gaussian, phased, clockwork"),
+        ({"cell": "gated"}, "the cell gated needs a kind of gate: open, gaussian, periodic, phased, clockwork"),
         ({"gate": {"kind": "sieve"}}, "there is no gate 'sieve'"),
         ({"gate": {"kind": "builtins:dict"}}, "is not a gate: that is a class derived from glstm.Gate"),
         ({"gate": {"width": 3.0}}, "the cell glstm cannot be made with these options, .*'width'"),

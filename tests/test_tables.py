@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrize
 
-from glstm import GLSTM, LSTM, PLSTM, Gaussian
+from glstm import GLSTM, LSTM, PLSTM, GatedLSTM, Gaussian, Periodic
 from glstm.ops import cpu, gated_lstm
 
 needs_engine = pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
@@ -83,6 +83,7 @@ LAYERS = {
     "no bias": lambda **options: GLSTM(2, 6, mu=(1, 20), sigma=2.0, threshold=0.05, bias=False, **options),
     "logistic": lambda **options: GLSTM(2, 6, mu=(1, 20), sigma=2.0, candidate="sigmoid", **options),
     "PLSTM": lambda **options: PLSTM(2, 6, **options),
+    "periodic": lambda **options: GatedLSTM(2, 6, gate=Periodic((1, 5), 0.8, (3.0, 7.0)), threshold=0.05, **options),
     "LSTM": lambda **options: LSTM(2, 6, **options),
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from glstm import GLSTM, PLSTM, Clockwork, GatedLSTM, SequenceModel, from_lstm, prune, to_lstm
+from glstm import GLSTM, PLSTM, Clockwork, GatedLSTM, Periodic, SequenceModel, from_lstm, prune, to_lstm
 from glstm.weights import TIME_FRAME
 
 STEPS = 40
@@ -105,6 +105,13 @@ def test_phases_and_clocks_have_moments_and_durations_too():
     late = PLSTM(2, 5, tau=20 * 60.0, s=(NOW + 2 * 60, NOW + 9 * 60), r=0.3, origin=NOW, unit=60.0)
     assert torch.allclose(late.openness(NOW + 60 * times), steps.openness(times), atol=1e-5)
     assert late.r_l0.tolist() == steps.r_l0.tolist()
+    torch.manual_seed(0)
+    steps = GatedLSTM(2, 5, gate=Periodic(mu=(2.0, 9.0), sigma=1.5, tau=7.0))
+    gate = Periodic(mu=(NOW + 2 * 60, NOW + 9 * 60), sigma=1.5 * 60, tau=7 * 60.0)
+    for options in ({"origin": NOW, "unit": 60.0}, {}):
+        torch.manual_seed(0)
+        late = GatedLSTM(2, 5, gate=gate, **options)
+        assert torch.allclose(late.openness(NOW + 60 * times), steps.openness(times), atol=1e-4)
     clock = GatedLSTM(2, 4, gate=Clockwork((1, 5)))
     minutes = GatedLSTM(2, 4, gate=Clockwork((60, 300)), origin=NOW, unit=60.0)
     assert torch.equal(minutes.openness(NOW + 60 * times), clock.openness(times))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
 
-from glstm import GLSTM, LSTM, PLSTM, SequenceModel
+from glstm import GLSTM, LSTM, PLSTM, GatedLSTM, Periodic, SequenceModel
 from glstm.ops import gated_lstm, gpu
 from helpers import operator_inputs, relative_error
 
@@ -16,6 +16,7 @@ MODELS, STEPS, BATCH = 3, 7, 4
 KINDS = {
     "GLSTM": lambda: GLSTM(2, 5, mu=(1, STEPS), sigma=2.0, threshold=0.05),
     "PLSTM": lambda: PLSTM(2, 5, tau=7.3, s=(0.2, 0.4), r=0.8),
+    "periodic": lambda: GatedLSTM(2, 5, gate=Periodic(mu=(0.0, 3.0), sigma=0.9, tau=3.3), threshold=0.05),
     "LSTM": lambda: LSTM(2, 5),
     "two layers": lambda: GLSTM(2, 5, 2, mu=(1, STEPS), sigma=2.0),
     "both directions": lambda: GLSTM(2, 5, bidirectional=True, mu=(1, STEPS), sigma=2.0, bias=False),

@@ -21,31 +21,43 @@ def parameter_groups(
 
     `gate_lr` is in the unit of the times, for one update of an optimiser such as Adam, whose steps are about as large
     as the rate; None stands for lr x the span of the times that the layer has seen (or of `times`, which are fitted if
-    nothing was before; of a layer with given mu that has seen none: the range of mu and two sigma). The rates returned
-    are for the stored parameters, so layers with different units have groups of their own. Gate values that are no
-    times, such as a ratio, go with the weights; frozen parameters are left out.
+    nothing was before; of a layer with given mu that has seen none: the range of mu and two sigma). Values that reach
+    less far than the span, such as a period, have a lower rate (`Gate.reach`). The rates returned are for the stored
+    parameters, so layers with different units have groups of their own. Gate values that are no times, such as a ratio,
+    go with the weights; frozen parameters are left out.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"parameter_groups takes a model or a layer, not {type(model).__name__}")
-    in_time = {id(value): layer for layer in gated_layers(model) for value in values_in_time(layer)}
+    in_time = {id(value) for layer in gated_layers(model) for _, value in values_in_time(layer)}
     weights = [*weight_parameters(model), *(gate for gate in gate_parameters(model) if id(gate) not in in_time)]
     weights = [weight for weight in weights if weight.requires_grad]
     by_rate: dict[float, list[nn.Parameter]] = {}
     for layer in gated_layers(model):
-        gates = [gate for gate in values_in_time(layer) if gate.requires_grad]
-        if gates:
-            by_rate.setdefault(_rate(layer, lr, gate_lr, times), []).extend(gates)
+        gates = [(name, gate) for name, gate in values_in_time(layer) if gate.requires_grad]
+        rates = _rates(layer, lr, gate_lr, times) if gates else {}
+        for name, gate in gates:
+            by_rate.setdefault(rates[name], []).append(gate)
     groups = [{"params": weights, "lr": lr}] if weights else []
     return groups + [{"params": gates, "lr": rate} for rate, gates in by_rate.items()]
 
 
-def values_in_time(layer: GatedLSTM) -> list[nn.Parameter]:
-    """The parameters that are moments or durations."""
-    names = [name + suffix for _, suffix in layer.places() for name in layer.gate.in_time]
-    return [value for name in names if isinstance(value := layer._parameters.get(name), nn.Parameter)]
+def values_in_time(layer: GatedLSTM) -> list[tuple[str, nn.Parameter]]:
+    """The parameters that are moments or durations, each with the gate's name for it."""
+    named = [
+        (name, layer._parameters.get(name + suffix)) for _, suffix in layer.places() for name in layer.gate.in_time
+    ]
+    return [(name, value) for name, value in named if isinstance(value, nn.Parameter)]
 
 
-def _rate(layer: GatedLSTM, lr: float, gate_lr: float | None, times: Any) -> float:
+def shares_of_rate(layer: GatedLSTM, span: float, gate_lr: float | None) -> dict[str, float]:
+    """Which part of the gates' rate each value in time has: all of it, unless the gate says that it reaches less far.
+    A rate that was given is that of the value that reaches furthest."""
+    reach = layer.gate.reach(layer._all_in_time(), span)
+    whole = span if gate_lr is None else max(reach.values(), default=span)
+    return {name: 1.0 if far == whole else far / whole for name, far in reach.items()}
+
+
+def _rates(layer: GatedLSTM, lr: float, gate_lr: float | None, times: Any) -> dict[str, float]:
     if layer.unfitted:
         if times is None:
             raise ValueError(
@@ -53,8 +65,9 @@ def _rate(layer: GatedLSTM, lr: float, gate_lr: float | None, times: Any) -> flo
                 "parameter_groups the times (times=784 for 784 steps), or call layer.fit_times(times) before"
             )
         layer.fit_times(times)
-    span = _width(layer, times) if gate_lr is None else 0.0
-    return (lr * span if gate_lr is None else gate_lr) / layer.unit
+    span = _width(layer, times)
+    rate = (lr * span if gate_lr is None else gate_lr) / layer.unit
+    return {name: rate * share for name, share in shares_of_rate(layer, span, gate_lr).items()}
 
 
 def _width(layer: GatedLSTM, times: Any = None) -> float:
@@ -115,7 +128,7 @@ def about_rate(rate: float, span: float, instead: str) -> list[str]:
 
 def _about_rates(layer: GatedLSTM, span: float, unit: float, optimizer: Optimizer) -> list[str]:
     weights = {id(weight) for weights in layer.all_weights for weight in weights}
-    gates = {id(gate) for gate in values_in_time(layer) if gate.requires_grad}
+    gates = {id(gate) for _, gate in values_in_time(layer) if gate.requires_grad}
     found: list[str] = []
     for group in optimizer.param_groups:
         inside = {id(parameter) for parameter in group["params"]}

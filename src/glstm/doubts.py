@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from glstm.gates import SMALLEST, WIDE, Gate, Gaussian
+from glstm.gates import SMALLEST, WIDE, Gate, Gaussian, Periodic
 from glstm.times import Span, plainly
 
 OUTSIDE = 0.5  # spans: a moment is outside the times if it is this far before the first or after the last
@@ -17,6 +17,8 @@ COVERED = 0.003  # of the span: if all units together open in less than this, th
 MANY = 20  # steps: of fewer, a unit may well be meant to see one or two
 ALWAYS = 100  # spans: a wider unit is always open
 FINER = 1 / 30  # of a step, and of the span: times that are smaller than this in both are in a larger unit
+FULL = 2.0  # periods: a wider unit has k above 0.94 all the time
+ONCE = 10  # spans: a longer period is no period in these times
 CLOSED = 1e-3  # k of a unit that does nothing
 
 
@@ -29,6 +31,8 @@ def doubts(gate: Gate, values: Mapping[str, Tensor], times: Tensor | None, count
     if isinstance(gate, Gaussian):
         found = _about_gaussian(values, times, counted)
         largest = 1.0 if times is None else _largest(values, times)
+    elif isinstance(gate, Periodic):
+        found = _about_periodic(values, times)
     if not found and times is not None and largest < CLOSED:
         found.append(
             f"no unit opens at any step: the largest k is {largest:.2g} from time {_ends(times)}; give the gate values "
@@ -54,12 +58,9 @@ def about_new_times(each: Sequence[Tensor], seen: Span) -> list[str]:
 
 def _about_gaussian(values: Mapping[str, Tensor], times: Tensor | None, counted: bool) -> list[str]:
     mu, sigma = values["mu"], values["sigma"].abs()
-    found: list[str] = []
     if _most(sigma <= SMALLEST):
         return [f"sigma is 0 in {_share(sigma <= SMALLEST)} units, so they never open: {_usual_sigma(times)}"]
-    if _most(values["sigma"] < 0):
-        below = _share(values["sigma"] < 0)
-        found.append(f"sigma is below 0 in {below} units: it is a width, so only its magnitude counts; give it above 0")
+    found = _below_zero(values, "sigma", "width")
     if times is None:
         return found
     first, last = float(times[0]), float(times[-1])
@@ -91,6 +92,48 @@ def _about_gaussian(values: Mapping[str, Tensor], times: Tensor | None, counted:
             f"no step is inside the window of {_share(missed)} units; {_usual_sigma(times)}"
         )
     return found
+
+
+def _about_periodic(values: Mapping[str, Tensor], times: Tensor | None) -> list[str]:
+    sigma, tau = values["sigma"].abs(), values["tau"].abs()
+    period, width = float(tau.median()), float(sigma.median())
+    usual = f"a sigma of about {WIDE * period:.3g}, {WIDE} of the period, is usual"
+    if _most(tau <= SMALLEST):
+        return [f"tau is 0 in {_share(tau <= SMALLEST)} units: it is a period, so give it in the unit of the times"]
+    if _most(sigma <= SMALLEST):
+        return [f"sigma is 0 in {_share(sigma <= SMALLEST)} units, so they never open: {usual}"]
+    found = _below_zero(values, "sigma", "width") + _below_zero(values, "tau", "period")
+    if times is None or len(times) < 2:
+        return found
+    span = float(times[-1] - times[0])
+    step = span / (len(times) - 1)
+    # A sigma of some spans is meant: a curriculum ends with it.
+    if _most((sigma > FULL * tau) & ((sigma < span) | (sigma > ALWAYS * span))):
+        found.append(
+            f"sigma, about {width:.4g}, is more than {FULL:g} times the period tau, about {period:.4g}: every unit is "
+            f"always open, which is an LSTM at more cost; {usual}"
+        )
+    if _most(tau < step):
+        found.append(
+            f"tau, about {period:.4g}, is below the step of the times, about {step:.4g}: several periods pass from "
+            "step to step, so it is chance which steps find a unit open; give tau in the unit of the times, or leave "
+            "it open (None)"
+        )
+    if _most(tau > ONCE * span):
+        found.append(
+            f"tau, about {period:.4g}, is more than {ONCE} times the span of the times, {span:.4g}: no unit comes "
+            "back; give tau in the unit of the times, leave it open (None), or use Gaussian gates"
+        )
+    return found
+
+
+def _below_zero(values: Mapping[str, Tensor], name: str, what: str) -> list[str]:
+    below = values[name] < 0
+    if not _most(below):
+        return []
+    return [
+        f"{name} is below 0 in {_share(below)} units: it is a {what}, so only its magnitude counts; give it above 0"
+    ]
 
 
 def _few_inside(reach: Tensor, times: Tensor) -> bool:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from glstm.gates import Gate, Gaussian, Open, Phased
+from glstm.gates import Gate, Gaussian, Open, Periodic, Phased
 from glstm.ops import gated_lstm
 from glstm.ops.gpu import choice, fused
 from glstm.timed import Times, table
@@ -14,7 +14,7 @@ from glstm.weights import Weights
 Made = fused.Made
 
 # Exactly these classes: a subclass may open otherwise.
-KINDS = {Open: fused.OPEN, Gaussian: fused.GAUSSIAN, Phased: fused.PHASED}
+KINDS = {Open: fused.OPEN, Gaussian: fused.GAUSSIAN, Phased: fused.PHASED, Periodic: fused.PERIODIC}
 
 
 class Layer(NamedTuple):

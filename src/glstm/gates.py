@@ -8,8 +8,8 @@ short name everywhere, or in any module of your own that can be imported.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from math import ceil, exp, isfinite, log
-from typing import Any, ClassVar, Protocol
+from math import ceil, exp, inf, isfinite, log
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -28,12 +28,51 @@ Values = float | Sequence[float] | Tensor | Array
 # A Gaussian gate whose values are not given fits the times of the layer's first call: moments over all of them, and
 # this share of their span as the width, which is about the paper's 250 of 784 steps.
 WIDE = 0.32
-# Until then it has values for MNIST's 784 steps.
-UNSEEN_TIMES, UNSEEN_SIGMA = (1, 784), 250.0
-UNSEEN: dict[str, Values] = {"mu": UNSEEN_TIMES, "sigma": UNSEEN_SIGMA}
+# A Periodic one gets so many periods in that span. A unit must open more than once, or no gradient can tell its period
+# from its moment; but a change of the period moves the last pulse by as many changes as there are periods, so with many
+# of them it is hard to learn.
+PERIODS = 4
+# Until then they have values for MNIST's 784 steps.
+UNSEEN_ONCE: dict[str, Values] = {"mu": (1, 784), "sigma": 250.0}
+UNSEEN_PERIODIC: dict[str, Values] = {"mu": (1, 197), "sigma": 62.5, "tau": 196.0}
 
 # A width or period may not reach 0. This is far below any useful time step, so it only protects the division.
 SMALLEST = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Pulses:
+    """When each unit opens, for an engine that must know it beforehand: one pulse, or one in every period.
+
+    k(t) = shape(u), u = (t - at - n period) / width, with n = floor((t - start) / period). A shape is
+    "bell", exp(-u^2); "triangle", max(0, 1 - |u|); "box", 1 where -1 <= u < 1; or "open", always 1.
+    A gate that opens once has period inf and start -inf, and n = 0. Elsewhere one period lies from start up to, but
+    without, start + period; what a pulse has beyond these ends is cut off. With start = at - period / 2, n is that of
+    the nearest pulse. This is k in evaluation, without a threshold, in the layer's relative time.
+
+    All are float64 (H), or (1) where units do not differ.
+    """
+
+    shape: Literal["bell", "triangle", "box", "open"]
+    at: Tensor
+    width: Tensor
+    period: Tensor
+    start: Tensor
+
+    def openness(self, times: Tensor) -> Tensor:
+        """times (...) -> k (..., H), float64."""
+        times = times.double().unsqueeze(-1)
+        comes_back = self.period.isfinite()
+        start, period = (torch.where(comes_back, value, 1) for value in (self.start, self.period))
+        begun = torch.where(comes_back, torch.floor((times - start) / period) * period, 0)
+        u = (times - begun - self.at) / self.width
+        if self.shape == "bell":
+            return torch.exp(-(u**2))
+        if self.shape == "triangle":
+            return (1 - u.abs()).clamp(min=0)
+        if self.shape == "box":
+            return ((u >= -1) & (u < 1)).double()
+        return torch.ones_like(u)
 
 
 class Gate(ABC):
@@ -49,9 +88,19 @@ class Gate(ABC):
     moments: ClassVar[tuple[str, ...]] = ()
     learned: ClassVar[bool] = True
 
+    def __init_subclass__(cls) -> None:
+        """A class that has its own `openness` but inherits `pulses` would say when another gate opens."""
+        super().__init_subclass__()
+        if "openness" in vars(cls) and "pulses" not in vars(cls):
+            cls.pulses = Gate.pulses
+
     @abstractmethod
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         """times (...), each unit's values (H) -> k in [0, 1] (..., H), or (..., 1) where units do not differ."""
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses | None:
+        """When units with these values open, in evaluation; None if this gate cannot be said that way."""
+        return None
 
     def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
         """Fresh values (H), float64, for the unit value called `name`; from `values`, else as the gate was given."""
@@ -61,13 +110,21 @@ class Gate(ABC):
         """Names of the values that it was not given: the layer fits them to the first times that it sees."""
         return ()
 
-    def fitted(self, name: str, drawn: Tensor, first: float, last: float) -> Tensor:
-        """A value that was left open, from what `draw` gave for it, for times from `first` to `last`."""
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float, given: Mapping[str, Tensor]) -> Tensor:
+        """A value that was left open, from what `draw` gave for it, for times from `first` to `last`.
+
+        `given`: the values that were not left open, (H) each, in the same time.
+        """
         raise NotImplementedError(f"{type(self).__name__} leaves {name} open, and does not say how to fit it")
 
     def unseen(self, values: Mapping[str, Tensor]) -> bool:
         """Whether values from a file or a state dict, by name, are those of a layer that has not seen any times yet."""
         return False
+
+    def reach(self, values: Mapping[str, Tensor], span: float) -> dict[str, float]:
+        """How far each of the values `in_time` may move to some use, if the times span so much: learning rates are in
+        proportion to it. `values` (H) are in the same time."""
+        return dict.fromkeys(self.in_time, span)
 
     def options(self) -> dict[str, Any]:
         """What it was made with besides the units' values, such as a leak. A gate that is not a dataclass and has such
@@ -115,6 +172,34 @@ def _numbers(values: Any, name: str) -> Tensor:
         raise ValueError(f"{name} must be numbers, not {values!r:.80}") from None
 
 
+def _draw_bells(given: Values, hidden_size: int, name: str) -> Tensor:
+    """Values of gates with a mu. Moments from a range are sorted: neighbours open together, and an engine can skip them
+    together. Widths and periods are above 0."""
+    drawn = draw(given, hidden_size, name)
+    is_range = isinstance(given, tuple | list) and (len(given) != hidden_size or hidden_size == 2)
+    if name == "mu":
+        return drawn.sort().values if is_range else drawn
+    if type(drawn) is Tensor:
+        low = float(given[0] if isinstance(given, tuple | list) and is_range else drawn.min())
+        if low <= 0:
+            what = {"sigma": "width", "tau": "period"}[name]
+            raise ValueError(f"{name} must be above 0, not {low:g}: it is a {what}, in the unit of the times")
+    return drawn
+
+
+def _place(mu: Tensor, unseen: Mapping[str, Values]) -> Tensor:
+    """From 0 to 1: where in the range it was drawn."""
+    low, high = torch.as_tensor(unseen["mu"])
+    return (mu - low) / (high - low)
+
+
+def _is_drawn(values: Mapping[str, Tensor], unseen: Mapping[str, Values]) -> bool:
+    """Told by a width that is the same number in all units, and mu in order: training would have changed them."""
+    mu, (low, high) = values["mu"], torch.as_tensor(unseen["mu"])
+    same = [values[name] == unseen[name] for name in unseen if name != "mu"]
+    return bool(torch.cat((mu[:1] >= low, mu[-1:] <= high, mu.diff() >= 0, *same)).all())
+
+
 def check_threshold(value: float) -> float:
     """v_T as a number, if it can be one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
@@ -137,6 +222,11 @@ def _positive(value: Tensor) -> Tensor:
     return magnitude + (SMALLEST - magnitude).clamp(min=0).detach()
 
 
+def _fixed(value: Tensor) -> Tensor:
+    """For `Pulses`: float64, and without a gradient."""
+    return value.detach().double()
+
+
 def _wide(value: Tensor, times: Tensor) -> Tensor:
     """Gates compare times that lie thousands of steps apart: never in 16 bits, whatever the layer's dtype is."""
     return value.to(torch.promote_types(value.dtype, times.dtype))
@@ -155,6 +245,10 @@ class Open(Gate):
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         return torch.ones_like(times).unsqueeze(-1)
 
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        always = torch.full((1,), inf, dtype=torch.float64)
+        return Pulses("open", at=torch.zeros_like(always), width=always, period=always, start=-always)
+
 
 @dataclass(frozen=True, eq=False)
 class Gaussian(Gate):
@@ -171,38 +265,81 @@ class Gaussian(Gate):
     sigma: Values | None = None
 
     def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
-        """Moments drawn from a range are sorted: neighbours open together, and an engine can skip them together."""
-        given = getattr(self, name) if values is None else values
-        given = UNSEEN[name] if given is None else given
-        drawn = draw(given, hidden_size, name)
-        is_range = isinstance(given, tuple | list) and (len(given) != hidden_size or hidden_size == 2)
-        if name == "sigma" and type(drawn) is Tensor:
-            low = float(given[0] if isinstance(given, tuple | list) and is_range else drawn.min())
-            if low <= 0:
-                raise ValueError(f"sigma must be above 0, not {low:g}: it is a width, in the unit of the times")
-        return drawn.sort().values if name == "mu" and is_range else drawn
+        own = getattr(self, name) if values is None else values
+        return _draw_bells(UNSEEN_ONCE[name] if own is None else own, hidden_size, name)
 
     def left_open(self) -> tuple[str, ...]:
         return tuple(name for name in self.names if getattr(self, name) is None)
 
-    def fitted(self, name: str, drawn: Tensor, first: float, last: float) -> Tensor:
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float, given: Mapping[str, Tensor]) -> Tensor:
         """Moments keep their places between first and last: the random draw is still that of the seed."""
         if name == "sigma":
             return torch.full_like(drawn, WIDE * (last - first))
-        low, high = UNSEEN_TIMES
-        return first + (drawn - low) / (high - low) * (last - first)
+        return first + _place(drawn, UNSEEN_ONCE) * (last - first)
 
     def unseen(self, values: Mapping[str, Tensor]) -> bool:
-        """Told by a sigma that is the same number in all units, and mu in order: training would have changed them."""
-        mu, sigma = values["mu"], values["sigma"]
-        in_order = torch.cat(
-            (mu[:1] >= UNSEEN_TIMES[0], mu[-1:] <= UNSEEN_TIMES[1], mu.diff() >= 0, sigma == UNSEEN_SIGMA)
-        )
-        return self.left_open() == self.names and bool(in_order.all())
+        return self.left_open() == self.names and _is_drawn(values, UNSEEN_ONCE)
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         distance = times.unsqueeze(-1) - _wide(unit["mu"], times)
         return _exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        mu, width = _fixed(unit["mu"]), _positive(_fixed(unit["sigma"]))
+        once = torch.full_like(mu, inf)
+        return Pulses("bell", at=mu, width=width, period=once, start=-once)
+
+
+@dataclass(frozen=True, eq=False)
+class Periodic(Gate):
+    """k = exp(-d^2 / sigma^2), with d the distance to the nearest of the moments mu + n tau: open again and again.
+
+    n is any whole number, so mu says where in a period a unit opens. Only the magnitudes of sigma and tau matter, but
+    they are given above 0. Values that are None fit the first times that a layer sees: tau a quarter of their span,
+    mu drawn over one period, sigma as wide in it as a Gaussian's in the whole span.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("mu", "sigma", "tau")
+    in_time: ClassVar[tuple[str, ...]] = ("mu", "sigma", "tau")
+    moments: ClassVar[tuple[str, ...]] = ("mu",)
+    mu: Values | None = None
+    sigma: Values | None = None
+    tau: Values | None = None
+
+    def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
+        own = getattr(self, name) if values is None else values
+        return _draw_bells(UNSEEN_PERIODIC[name] if own is None else own, hidden_size, name)
+
+    def left_open(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if getattr(self, name) is None)
+
+    def fitted(self, name: str, drawn: Tensor, first: float, last: float, given: Mapping[str, Tensor]) -> Tensor:
+        """Within the period that was given, if one was, but not beyond the times: a unit shall open in them."""
+        span = last - first
+        period = given["tau"].abs().clamp(max=span) if "tau" in given else torch.full_like(drawn, span / PERIODS)
+        if name == "mu":
+            return first + _place(drawn, UNSEEN_PERIODIC) * period
+        return WIDE * period if name == "sigma" else period
+
+    def unseen(self, values: Mapping[str, Tensor]) -> bool:
+        return self.left_open() == self.names and _is_drawn(values, UNSEEN_PERIODIC)
+
+    def reach(self, values: Mapping[str, Tensor], span: float) -> dict[str, float]:
+        """A moment that moves by a whole period is where it was. A change of tau moves the last pulse by as many
+        changes as there are periods."""
+        period = min(float(values["tau"].abs().mean()), span)
+        return {"mu": period, "sigma": period, "tau": period * (period / span)}
+
+    def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
+        period = _positive(_wide(unit["tau"], times))
+        # Exact, however many periods have gone by, unlike t - mu - n tau.
+        since = torch.remainder(times.unsqueeze(-1) - _wide(unit["mu"], times), period)
+        distance = torch.where(since > period / 2, since - period, since)
+        return _exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        mu, width, period = _fixed(unit["mu"]), _positive(_fixed(unit["sigma"])), _positive(_fixed(unit["tau"]))
+        return Pulses("bell", at=mu, width=width, period=period, start=mu - period / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,6 +364,13 @@ class Phased(Gate):
         rise = 2 * phase / ratio
         leak = self.alpha * phase if training else torch.zeros_like(phase)
         return torch.where(phase < ratio / 2, rise, torch.where(phase < ratio, 2 - rise, leak)).clamp(0, 1)
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        """With r > 1 the triangle is longer than the period, which cuts it off: so periods start at s, where it does,
+        and not halfway between two pulses."""
+        period, start = _positive(_fixed(unit["tau"])), _fixed(unit["s"])
+        half = period * _positive(_fixed(unit["r"])) / 2
+        return Pulses("triangle", at=start + half, width=half, period=period, start=start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +402,11 @@ class Clockwork(Gate):
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         since_tick = torch.remainder(times.unsqueeze(-1), _wide(unit["period"], times))
         return (since_tick < 1).to(since_tick.dtype)
+
+    def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
+        period = _fixed(unit["period"])
+        half = torch.full_like(period, 0.5)
+        return Pulses("box", at=half, width=half, period=period, start=torch.zeros_like(period))
 
 
 # Every gate of this file by its name in small letters, as recipes and the command line say it.

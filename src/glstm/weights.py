@@ -198,8 +198,12 @@ class LSTMWeights(nn.Module):
         if self._frame_given == PLAIN and self._own.intersection(self.gate.moments):
             self._reframe(span.frame)
         first, last = span.first, span.first + span.width
-        places = [(name, suffix) for _, suffix in self.places() for name in self._own]
-        self._put({at: self.gate.fitted(at[0], self._draws["".join(at)], first, last) for at in places})
+        fresh: dict[tuple[str, str], Tensor] = {}
+        for _, suffix in self.places():
+            given = {name: value.cpu() for name, value in self.gate_in_time(suffix).items() if name not in self._own}
+            for name in self._own:
+                fresh[name, suffix] = self.gate.fitted(name, self._draws[name + suffix], first, last, given)
+        self._put(fresh)
 
     def _is_unseen(self) -> bool:
         if not all(has_values(self._named(name).detach()) for name in self._gate_names()):

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_sequence
 from emulated import started
 from glstm import GLSTM, LSTM, PLSTM
 from glstm.gated import GatedLSTM
-from glstm.gates import Gaussian, Open, Phased
+from glstm.gates import Gaussian, Open, Periodic, Phased
 from glstm.ops.gpu import choice, fused
 from glstm.ops.gpu.runtime import Prepared, compile_kernels, compiler
 from glstm.timed import table
@@ -31,6 +31,7 @@ VALUES = {
     fused.OPEN: (Open(), {}),
     fused.GAUSSIAN: (Gaussian(), {"mu": (-3.0, 12.0), "sigma": (-4.0, 4.0)}),
     fused.PHASED: (Phased(), {"tau": (-6.0, 6.0), "s": (-2.0, 4.0), "r": (0.1, 1.4)}),
+    fused.PERIODIC: (Periodic(), {"mu": (-3.0, 12.0), "sigma": (-2.0, 2.0), "tau": (-6.0, 6.0)}),
 }
 STEPS, SAMPLES, HIDDEN = 7, 3, 37
 
@@ -65,7 +66,7 @@ def test_emulated_gates_open_as_in_python(emulated, kind, times, frame, backward
     values = {
         name: low + (high - low) * torch.rand(HIDDEN, generator=generator) for name, (low, high) in ranges.items()
     }
-    if kind == fused.GAUSSIAN:
+    if "sigma" in values:
         values["sigma"][:3] = torch.tensor([0.0, 1e-7, 1e4])
     for per_sample, training, threshold in ((False, True, 0.0), (True, False, 0.2), (True, True, 0.0)):
         if per_sample and times == "counted":
@@ -128,7 +129,12 @@ def plain(inputs, hidden, **options):
     return LSTM(inputs, hidden, backend="cuda", **options)
 
 
-LAYERS = {"g-LSTM": g_lstm, "PLSTM": phased, "LSTM": plain}
+def periodic(inputs, hidden, **options):
+    gate = Periodic(mu=(0.0, 5.0), sigma=0.8, tau=(1.5, 4.0))
+    return GatedLSTM(inputs, hidden, gate=gate, threshold=0.05, backend="cuda", **options)
+
+
+LAYERS = {"g-LSTM": g_lstm, "PLSTM": phased, "LSTM": plain, "periodic": periodic}
 
 
 def results(layer: GatedLSTM, x, hx=None, times=None, sequence=True):
@@ -170,6 +176,8 @@ CASES = {
     "counted": ("g-LSTM", {}, 1, (5, 3), {}),
     "phases": ("PLSTM", {}, 1, (5, 3), {}),
     "always open": ("LSTM", {}, 2, (5, 3), {}),
+    "it comes back": ("periodic", {}, 1, (9, 3), {}),
+    "it comes back at times of each sample": ("periodic", {}, 1, (5, 3), {"times": (5, 3)}),
     "many inputs, a state": ("g-LSTM", {}, 6, (4, 9), {"hx": True}),
     "final state, no bias": ("g-LSTM", {"bias": False}, 1, (4, 3), {"sequence": False}),
     "times": ("g-LSTM", {}, 1, (5, 3), {"times": (5,)}),
@@ -364,6 +372,8 @@ LARGE = {
     "a cluster": ("g-LSTM", {}, 2, 110, (60, 13), {"hx": True}),
     "a larger cluster": ("g-LSTM", {}, 1, 220, (40, 19), {"sequence": False}),
     "phases, many inputs": ("PLSTM", {"num_layers": 2}, 9, 70, (50, 5), {}),
+    "it comes back": ("periodic", {}, 1, 110, (60, 13), {}),
+    "it comes back at times of each sample": ("periodic", {}, 1, 33, (40, 6), {"times": "own"}),
     "always open, both directions": ("LSTM", {"bidirectional": True, "bias": False}, 3, 128, (30, 9), {}),
     "times": ("g-LSTM", {"batch_first": True}, 1, 110, (40, 9), {"times": "shared"}),
     "times of each sample": ("g-LSTM", {}, 1, 300, (30, 6), {"times": "own"}),

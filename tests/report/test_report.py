@@ -12,7 +12,7 @@ import torch
 import glstm.report
 from glstm.errors import UserError
 from glstm.experiments import EXPERIMENTS
-from glstm.gates import Gaussian, Phased
+from glstm.gates import Gaussian, Periodic, Phased
 from glstm.report import figures
 from glstm.report.page import page
 from glstm.report.results import load
@@ -169,6 +169,7 @@ def test_two_points_are_no_curve(results):
     ("gate", "values"),
     [
         (Gaussian(), {"mu": [100.0, 3.5], "sigma": [-40.0, 1.0]}),
+        (Periodic(), {"mu": [100.0, 3.5], "sigma": [-40.0, 1.0], "tau": [200.0, -30.5]}),
         (Phased(), {"tau": [50.0, 1000.0], "s": [20.0, 650.0], "r": [0.1, 0.4]}),
     ],
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, SequenceModel
+from glstm import GLSTM, LSTM, PLSTM, Clockwork, GatedLSTM, Periodic, SequenceModel
 from glstm.models import deep_head, linear_head
 from glstm.scaling import Rescale, Standardize
 
@@ -17,6 +17,7 @@ KINDS = {
     "some never open": lambda: GLSTM(1, 16, mu=(-40, STEPS + 40), sigma=3.0),
     "Phased LSTM": lambda: PLSTM(1, 13, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
     "stack of Phased LSTMs": lambda: PLSTM(2, 8, 3, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
+    "gates that come back": lambda: GatedLSTM(1, 13, gate=Periodic(mu=(0.0, 20.0), sigma=1.5, tau=(8.0, 25.0))),
     "clocks": lambda: GatedLSTM(1, 10, gate=Clockwork((1, 2, 4, 8, 16))),
     "in half steps from -3": lambda: GLSTM(1, 9, mu=(1, STEPS), sigma=4.0, origin=-3.0, unit=0.5),
     "LSTM": lambda: LSTM(2, 9, 2),

@@ -105,6 +105,12 @@ def test_main_reads_samples_from_standard_input(tmp_path):
     assert done.stderr == "net: the last sequence has only 20 of 60 samples\n"
     expected = runtime(torch.from_numpy(vectors.x[0, :20]))
     assert np.allclose(np.array(early.split(), np.float32), expected, atol=1e-5)
+    early = [" ".join(map(str, part.flatten().tolist())) for part in (vectors.x[0, :7], vectors.x[1], vectors.x[2, :1])]
+    done = run(program, "\n\n".join(early) + "\n\n")  # an empty line ends a sequence that is shorter
+    assert done.stderr == ""
+    expected = [runtime(torch.from_numpy(x)) for x in (vectors.x[0, :7], vectors.x[1], vectors.x[2, :1])]
+    answers = np.array([line.split() for line in done.stdout.splitlines()], np.float32)
+    assert np.allclose(answers, np.stack(expected), atol=1e-5)
     assert run(program).stdout == ""
     for wrong, says in (("1 2 three", "something that is no number"), ("1 2", "ends within a sample of 3 numbers")):
         done = run(program, wrong)

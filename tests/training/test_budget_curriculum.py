@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from glstm import GLSTM, LSTM, TemporalCurriculum, budget
+from glstm import GLSTM, LSTM, GatedLSTM, Periodic, TemporalCurriculum, budget, to_lstm
 
 
 def test_budget_is_the_mean_openness_and_pulls_gates_shut():
@@ -82,3 +82,20 @@ def test_curriculum_breaks_ties_in_index_order():
 def test_bad_curricula_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         TemporalCurriculum(**{"model": GLSTM(2, 3), **arguments})
+
+
+def test_gates_that_come_back_pay_and_open_too():
+    layer = GatedLSTM(2, 10, gate=Periodic(mu=(1, 8), sigma=1.0, tau=7.5))
+    budget(layer, 50).backward()
+    assert (layer.sigma_l0.grad > 0).all()
+    assert layer.tau_l0.grad.isfinite().all()
+    before = layer.gate_in_time("_l0")
+    curriculum = TemporalCurriculum(layer, alpha=0.5, rho=0.2)
+    curriculum.step()
+    after = layer.gate_in_time("_l0")
+    assert sorted(after["sigma"].tolist()) == [1.0] * 8 + [1.5] * 2
+    assert all(torch.equal(after[name], before[name]) for name in ("mu", "tau"))
+    assert not any(parameter.requires_grad for parameter in layer.gate_parameters())
+    curriculum.open(500.0)
+    x = torch.randn(50, 3, 2)
+    assert torch.allclose(to_lstm(layer)(x)[0], layer(x)[0], atol=1e-3)

@@ -34,6 +34,11 @@ MIXES = {  # recipes that train together: what may differ, differs
         SMALL.changed(seed=4, chrono=12.0),
     ],
     "PLSTM": [RECIPES["PLSTM"], RECIPES["PLSTM"].changed(seed=7, gate={"r": 0.3}, budget=1.0, gate_lr=0.01)],
+    "periodic": [
+        RECIPES["periodic"],
+        RECIPES["periodic"].changed(seed=3, gate={"sigma": 1.0}, options={"threshold": 0.1}, gate_lr=0.05),
+        RECIPES["periodic"].changed(curriculum=True, open_epochs=1, budget=0.0, gate={"sigma": 0.5}),
+    ],
     "LSTM": [RECIPES["LSTM"], RECIPES["LSTM"].changed(seed=1, lr=0.01, clip=0.05, forget_bias=3.0)],
     "two layers": [SMALL.changed(layers=2, budget=0.2), SMALL.changed(layers=2, seed=9, options={"threshold": 0.2})],
     "three cells": [

@@ -158,9 +158,13 @@ def _gates(arm: Arm) -> str:
 def openness(values: Mapping[str, Sequence[float]], times: np.ndarray) -> np.ndarray:
     """k of every unit at these times, computed from the gates' values, because the report imports no model."""
     unit = {name: np.asarray(one) for name, one in values.items()}
+    size = {name: np.maximum(np.abs(unit[name]), 1e-6) for name in ("sigma", "tau", "r") if name in unit}
     t = times[:, None]
     if "mu" in unit:
-        return np.exp(-(((t - unit["mu"]) / np.maximum(np.abs(unit["sigma"]), 1e-6)) ** 2))
-    period, ratio = (np.maximum(np.abs(unit[name]), 1e-6) for name in ("tau", "r"))
+        distance = t - unit["mu"]
+        if "tau" in unit:  # to the nearest of the moments mu + n tau
+            distance = (distance + size["tau"] / 2) % size["tau"] - size["tau"] / 2
+        return np.exp(-((distance / size["sigma"]) ** 2))
+    period, ratio = size["tau"], size["r"]
     phase = (t - unit["s"]) % period / period
     return np.clip(np.minimum(2 * phase / ratio, 2 - 2 * phase / ratio), 0, 1)

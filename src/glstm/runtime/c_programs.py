@@ -28,7 +28,8 @@ def main_program(plan: Plan, name: str) -> str:
     return f"""#ifdef {upper}_MAIN
 #include <stdio.h>
 
-/* Numbers from standard input; {when}, {what}. */
+/* Numbers from standard input; {when}, {what}. An empty line ends a sequence
+   that is shorter. */
 {_say(plan, name)}
 static void {name}_tell(const {name}_state *state) {{
   float y[{upper}_OUTPUTS];
@@ -36,13 +37,27 @@ static void {name}_tell(const {name}_state *state) {{
   {name}_say(y);
 }}
 
+/* As scanf with the next number; but 2 if an empty line comes before it. */
+static int {name}_number(float *number) {{
+  int sign, lines = 0;
+  while ((sign = getchar()) == ' ' || sign == '\\t' || sign == '\\r' || sign == '\\n') lines += sign == '\\n';
+  if (sign != EOF) ungetc(sign, stdin);
+  return lines > 1 ? 2 : scanf("%f", number);
+}}
+
 int main(void) {{
   {name}_state state;
   float x[{upper}_INPUTS];
   int read = 0, got;
   {name}_reset(&state);
-  while ((got = scanf("%f", x + read)) == 1) {{
+  while ((got = {name}_number(x + read)) > 0) {{
     int more;
+    if (got == 2) {{
+      if (read) break;
+      {"" if plan.every else f"if (state.step) {say}"}
+      if (state.step) {name}_reset(&state);
+      continue;
+    }}
     if (++read < {upper}_INPUTS) continue;
     read = 0;
     more = {name}_step(&state, x);

@@ -19,15 +19,23 @@ from glstm.runtime.c_layouts import check_layout, laid_out
 from glstm.runtime.c_names import check_name
 from glstm.runtime.c_programs import Vectors, main_program, self_test
 from glstm.runtime.c_text import c_array, c_float, c_string
+from glstm.runtime.c_timed import Times as Times
+from glstm.runtime.c_timed import check_timed, timed_code, timed_functions, timed_header, timed_program, timed_self_test
+from glstm.runtime.c_windows import WindowsInC
 from glstm.runtime.head import Stage
 from glstm.runtime.plan import LayerPlan, Plan
 from glstm.runtime.quantize import Quantized
+from glstm.runtime.timed_plan import TimedLayer, TimedPlan
 from glstm.storage import write_together
 from glstm.times import count_up
 
 NATIVE = Path(__file__).parents[1] / "native"
 
 MISSING = {"refuse": "GLSTM_PASS", "carry": "GLSTM_CARRY", "mask": "GLSTM_MASK"}
+SPANS, TIMED = (
+    ("start", "change", "opens", "k"),
+    ("first", "length", "period", "peak", "shift", "steep"),
+)  # arrays of a schedule
 POOLS = {None: "GLSTM_NOW", "mean": "GLSTM_MEAN", "max": "GLSTM_MAX"}
 
 
@@ -58,26 +66,47 @@ def export_c(
     vectors: Vectors,
     int8: Quantized | None = None,
     *,
+    times: Times | None = None,
+    windows: tuple[int, int] | None = None,
     layout: str = "plain",
 ) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither.
 
-    layout: "plain", only these two; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a module for
-    Zephyr and CMake.
+    times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows:
+    (length, hop), for functions that run overlapping windows on a stream without an end. layout: "plain", only these
+    two files; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a module for Zephyr and CMake.
     """
     check_name(name)
     check_layout(layout)
-    folder = Path(folder)
-    texts = laid_out(layout, plan, name, *c_texts(plan, name, vectors, int8))
+    folder, times = Path(folder), times or Times()
+    cut = None if windows is None else WindowsInC(plan, name, *windows)
+    texts = laid_out(layout, plan, name, *c_texts(plan, name, vectors, int8, times=times, cut=cut), times)
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
 
 
-def c_texts(plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None) -> tuple[str, str]:
+def c_texts(
+    plan: Plan,
+    name: str,
+    vectors: Vectors | None,
+    int8: Quantized | None,
+    *,
+    times: Times,
+    cut: WindowsInC | None = None,
+) -> tuple[str, str]:
     """The header and the source; without vectors, without a self-test."""
-    if vectors is not None:
-        _check(plan, vectors)
-    return _header(plan, name, int8), _source(plan, name, vectors, int8)
+    if isinstance(plan, TimedPlan):
+        check_timed(plan, vectors, times)
+        about, more = _about_inputs(plan), _declared_classes(plan, name)
+        header = timed_header(plan, name, "int8" if int8 else "float32", times, about, more)
+    else:
+        if vectors is not None:
+            _check(plan, vectors)
+        header = _header(plan, name, int8)
+    if cut is not None:
+        cut.check(times)
+        header = cut.declared_in(header)
+    return header, _source(plan, name, vectors, int8, times, cut)
 
 
 def _check(plan: Plan, vectors: Vectors) -> None:
@@ -200,12 +229,14 @@ extern const char *const {name}_classes[{name.upper()}_OUTPUTS];
 """
 
 
-def _source(plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None) -> str:
+def _source(
+    plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None, times: Times, cut: WindowsInC | None
+) -> str:
     whom = "PyTorch with the same int8 weights" if int8 else "PyTorch"
     pooled = plan.pool is not None
     layers = [_layer(name, number, layer, int8, pooled) for number, layer in enumerate(plan.layers)]
     head = [_stage(name, number, plan, one, int8) for number, one in enumerate(plan.head.stages(plan.read))]
-    numbers = [plan.steps, len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
+    numbers = [len(plan.times), len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
     if plan.standard:
         numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
     parts = [
@@ -215,7 +246,7 @@ def _source(plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | No
         "#define GLSTM_POOL\n" if pooled else "",
         "#define GLSTM_WINDOW\n" if plan.two_ways else "",
         _head_options(plan),
-        _code(plan),
+        timed_code(plan, _code(plan)),
         *(data for data, _ in layers),
         *(data for data, _ in head),
         f"static const glstm_layer {name}_layers[] = {{{', '.join(row for _, row in layers)}}};",
@@ -225,10 +256,13 @@ def _source(plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | No
         else "",
         f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n",
         _classes(plan, name),
-        _functions(plan, name),
-        main_program(plan, name),
-        "" if vectors is None else self_test(plan, name, vectors, whom),
     ]
+    if isinstance(plan, TimedPlan):
+        parts += [timed_functions(plan, name, times), cut.functions if cut else "", timed_program(plan, name, times)]
+        parts += [] if vectors is None else [timed_self_test(plan, name, vectors, whom, times)]
+    else:
+        parts += [_functions(plan, name), cut.functions if cut else "", main_program(plan, name)]
+        parts += [] if vectors is None else [self_test(plan, name, vectors, whom)]
     return "\n".join(part for part in parts if part)
 
 
@@ -259,11 +293,9 @@ def _opening(name: str) -> str:
 def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pooled: bool) -> tuple[str, str]:
     """Its arrays, and the row that points to them. `pooled`: something in the network is."""
     weights = int8.layers[number] if int8 else None
+    timed = isinstance(plan, TimedLayer)
     arrays = {
-        "start": plan.start,
-        "change": plan.change,
-        "opens": plan.opens,
-        "k": plan.k,
+        **{when: getattr(plan, when) for when in (TIMED if timed else SPANS)},
         "row": plan.row,
         "w_x": weights.w_x if weights else plan.w_x,
         "w_h": weights.w_h if weights else plan.w_h,
@@ -271,7 +303,8 @@ def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pool
         "scale_h": weights.scale_h if weights else None,
         "bias": plan.bias,
     }
-    numbers = [plan.inputs, plan.units, plan.most_open, plan.spans, int(plan.logistic)]
+    when = f"GLSTM_{plan.shape.upper()}" if timed else plan.spans
+    numbers = [plan.inputs, plan.units, plan.most_open, when, int(plan.logistic)]
     return _arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
 
 

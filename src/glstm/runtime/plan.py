@@ -6,6 +6,7 @@ left out. Arrays are laid out as in `native/stream.h`, which says what they mean
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ class LayerPlan:
     w_h: Floats
     bias: Floats
     pool: str | None  # "mean" or "max": what the head reads of all h so far; None: it reads the last h
-    backwards: bool = False
+    backwards: bool
 
     @property
     def spans(self) -> int:
@@ -65,10 +66,6 @@ class LayerPlan:
         """The arrays that the network reads while it runs."""
         arrays = (self.start, self.change, self.opens, self.k, self.row, self.w_x, self.w_h, self.bias)
         return [array for array in arrays if array is not None]
-
-    @property
-    def ops(self) -> int:
-        return count_cached_ops(torch.from_numpy(self.table), self.inputs)
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,16 @@ class Plan:
     @property
     def ops(self) -> int:
         """The exact number of operations of one sequence through the layers: see `count_cached_ops`."""
-        return sum(layer.ops for layer in self.layers)
+        return self.ops_of(self.steps)
+
+    def ops_of(self, steps: int) -> int:
+        """Of the first steps of a sequence."""
+        return sum(count_cached_ops(torch.from_numpy(layer.table[:steps]), layer.inputs) for layer in self.layers)
+
+    def require_window(self, length: int) -> None:
+        """Refuse windows of more steps than the plan has."""
+        if length > self.steps:
+            raise ValueError(f"this network was deployed for {self.steps} steps, so a window cannot have {length}")
 
     @property
     def lstm_ops(self) -> float:
@@ -178,9 +184,16 @@ class Plan:
         return pairs / (len(self.layers) * self.steps * self.hidden)
 
 
-def make_plan(model: SequenceModel, times: Tensor, threshold: float, *, every: bool | None = None) -> Plan:
+def make_plan(
+    model: SequenceModel,
+    times: Tensor,
+    threshold: float,
+    *,
+    every: bool | None = None,
+    tables: list[Floats] | None = None,
+) -> Plan:
     """`times` (T,) are those of the steps; units at k <= threshold are closed. `every`: whether the head reads at every
-    step; None: as the model does."""
+    step; None: as the model does. `tables`: k (T, H) of each layer, where they are not to be the gates' own."""
     layer = model.layer
     if width_of(layer) > MOST_UNITS:
         raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {width_of(layer)}")
@@ -189,7 +202,7 @@ def make_plan(model: SequenceModel, times: Tensor, threshold: float, *, every: b
         layer.fit_times(times)
     standard, unit = input_plan(model), output_unit(model, outputs_of(model))
     levels: list[list[LayerPlan]] = [[] for _ in range(layer.num_layers)]
-    for (depth, suffix), table in zip(layer.places(), _tables(layer, times, threshold), strict=True):
+    for (depth, suffix), table in zip(layer.places(), tables or _tables(layer, times, threshold), strict=True):
         below = units_left(levels[depth - 1], layer.hidden_size) if depth else np.arange(layer.input_size)
         pool = model.reads if model.reads in POOLS and depth + 1 == layer.num_layers else None
         levels[depth].append(_layer_plan(layer, suffix, table, below, pool))
@@ -252,8 +265,6 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
     steps, units = table.shape
     first, last = np.sort(first), steps - 1 - is_open[::-1].argmax(0)
 
-    begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))
-    counts = is_open[begins].sum(1)
     columns = np.searchsorted(first, last, "left")  # units that opened before the last step at which this one is open
     w_ih, w_hh, bias = _weights(layer, suffix)
     gates = (4, layer.hidden_size, -1)
@@ -265,11 +276,7 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
         most_open=int(is_open.sum(1).max()),
         logistic=layer.candidate == "sigmoid",
         unit_numbers=unit_numbers,
-        table=table,
-        start=np.append(begins, steps).astype(np.uint32),
-        change=np.append(0, counts.cumsum()).astype(np.uint32),
-        opens=_whole(np.nonzero(is_open[begins])[1], np.uint16),
-        k=None if isinstance(layer.gate, Open) else _whole(table[is_open], np.float32),
+        **spans_of(table, isinstance(layer.gate, Open)),
         row=np.append(0, columns.cumsum()).astype(np.uint32),
         w_x=_whole(w_ih[:, below], np.float32),
         w_h=_whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
@@ -277,6 +284,19 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
         pool=pool,
         backwards=backwards,
     )
+
+
+def spans_of(table: Floats, all_ones: bool) -> dict[str, Any]:
+    """The schedule of a table k (T, units): which units are open in which spans."""
+    is_open = table > 0
+    begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))[: len(table)]
+    return {
+        "table": table,
+        "start": np.append(begins, len(table)).astype(np.uint32),
+        "change": np.append(0, is_open[begins].sum(1).cumsum()).astype(np.uint32),
+        "opens": _whole(np.nonzero(is_open[begins])[1], np.uint16),
+        "k": None if all_ones else _whole(table[is_open], np.float32),
+    }
 
 
 def _weights(layer: GatedLSTM, suffix: str) -> tuple[Floats, Floats, Floats]:

@@ -1,5 +1,6 @@
 """`deploy`: a trained network, with everything computed that can be computed before the first sample arrives."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from glstm.ops import gated_lstm
 from glstm.runtime.energy import Energy, energy_of
 from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, make_plan
 from glstm.runtime.prepared import Prepared
-from glstm.runtime.stream import Network, Stream
+from glstm.runtime.stream import KnownStream, Network, Stream
+from glstm.runtime.timed_plan import make_timed_plan
+from glstm.runtime.windows import Windows
 from glstm.times import as_times, count_up
 
 MOST_PREPARED = 16  # shapes of x that are remembered
@@ -36,7 +39,7 @@ class Memory:
 
 def deploy(
     model: SequenceModel,
-    steps: int | Tensor | np.ndarray | Sequence[float],
+    steps: int | Tensor | np.ndarray | Sequence[float] | None = None,
     threshold: float | None = None,
     *,
     reads: Reads | None = None,
@@ -44,10 +47,13 @@ def deploy(
     """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
-    gates' mu and sigma; of a task, `task.schedule()` is the right one. threshold: units at k <= threshold are closed;
-    None: the layer's own. reads: when the head reads, at the "last" step, at "every" step, or at the steps given,
-    counted from 1; None: as the model does. A model that reads the mean or the maximum of all steps reads that of the
-    steps so far.
+    gates' mu and sigma; of a task, `task.schedule()` is the right one. None: nobody knows them yet. Streams then have
+    no end, as far as the gates come back, and take samples at any times: `stream.step(x_t, t)`.
+    threshold: units at k <= threshold are closed; None: the layer's own.
+    reads: when the head reads, at the "last" step, at "every" step, or at the steps given, counted from 1; None: as the
+    model does, but in a stream without known steps after every sample, for each may be the last. With "last" it reads
+    there only where `output()` asks. A model that reads the mean or the maximum of all steps reads that of the steps so
+    far.
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
@@ -55,6 +61,8 @@ def deploy(
         kind = type(model.layer).__name__
         raise ValueError(f"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM of glstm and its head, not a {kind}")
     threshold = check_threshold(model.layer.threshold if threshold is None else threshold)
+    if steps is None:
+        return _without_steps(model, threshold, reads)
     times = _times(steps)
     if _is_number(steps):
         _require_counted(model.layer, len(times))
@@ -71,6 +79,16 @@ def deploy(
     # Of both directions, what the head reads at a step is known for all steps at once.
     every = (model.layer.bidirectional and model.reads == "every") or (isinstance(reads, str) and reads == "every")
     return Runtime(make_plan(model, times, threshold, every=every), at, model.layer.batch_first)
+
+
+def _without_steps(model: SequenceModel, threshold: float, reads: Reads | None) -> "Runtime":
+    from glstm.runtime.timed_runtime import TimedRuntime  # which is a Runtime
+
+    named = reads is None or isinstance(reads, str)
+    at = None if named and reads in (None, "last", "every") else _steps_read(reads, sys.maxsize)
+    every = reads == "every" or (reads is None and model.reads == "every")
+    plan = make_timed_plan(model, threshold, every=every)
+    return TimedRuntime(plan, at, model.layer.batch_first, every=every or reads is None)
 
 
 def _is_number(steps: Any) -> bool:
@@ -93,6 +111,11 @@ def _times(steps: Any) -> Tensor:
         if count < 1:
             raise ValueError(f"steps must be at least 1, not {count}")
         return count_up(count, torch.device("cpu"))
+    return increasing_times(steps)
+
+
+def increasing_times(steps: Any) -> Tensor:
+    """Of anything that holds the times of steps: float64 (T,)."""
     try:
         times = np.asarray(_as_numpy(steps) if isinstance(steps, Tensor) else steps)
     except (TypeError, ValueError):  # such as rows of different lengths
@@ -152,7 +175,7 @@ class Runtime:
         self._standardize = None if plan.standard is None else plan.standard.module()
         self.head = plan.head.runs()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Runtime, (self.plan, self.reads, self.batch_first)
 
     def __repr__(self) -> str:
@@ -189,6 +212,10 @@ class Runtime:
     def memory(self) -> Memory:
         return Memory(constant_bytes(self.plan), self.plan.state_bytes)
 
+    def windows(self, length: int, hop: int) -> Windows:
+        """As `stream().windows(length, hop)`."""
+        return self.stream().windows(length, hop)
+
     def stream(self) -> Stream:
         if self.plan.two_ways:
             raise ValueError(
@@ -197,7 +224,7 @@ class Runtime:
             )
         if self._network is None:
             self._network = Network(self.plan)
-        return Stream(self._network, frozenset(self.reads or (self.plan.steps,)))
+        return KnownStream(self._network, frozenset(self.reads or (self.plan.steps,)))
 
     @overload
     def __call__(self, x: Tensor) -> Tensor: ...

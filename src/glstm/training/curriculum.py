@@ -3,14 +3,15 @@
 import torch
 from torch import nn
 
-from glstm.gates import Gaussian
+from glstm.gates import Gaussian, Periodic
 from glstm.layers import gated_layers
 
 
 class TemporalCurriculum:
     """Each `step()`, once an epoch, multiplies the lowest share rho of every layer's sigma by (1 + alpha).
 
-    The gate's values are frozen: the curriculum changes them, not the optimiser. `open()` ends the curriculum;
+    The gate's values are frozen: the curriculum changes them, not the optimiser. Moments and periods stay as they are,
+    since a Periodic gate whose sigma is far above its period is always open, too. `open()` ends the curriculum;
     `glstm.to_lstm(layer)` then gives the LSTM.
     """
 
@@ -20,7 +21,7 @@ class TemporalCurriculum:
         if not 0 < rho <= 1:
             raise ValueError(f"rho is a share of the units, above 0 and at most 1, not {rho!r}")
         self.alpha, self.rho = alpha, rho
-        self.layers = [layer for layer in gated_layers(model) if isinstance(layer.gate, Gaussian)]
+        self.layers = [layer for layer in gated_layers(model) if isinstance(layer.gate, Gaussian | Periodic)]
         if not self.layers:
             raise ValueError("a temporal curriculum widens Gaussian gates, but the model has none")
         for layer in self.layers:

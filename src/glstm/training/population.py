@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from glstm import masks
-from glstm.advice import about_rate, values_in_time
+from glstm.advice import about_rate, shares_of_rate, values_in_time
 from glstm.data.task import Batch, Stage, Task
 from glstm.errors import GateWarning, UserError
-from glstm.gates import Gaussian
+from glstm.gates import Gaussian, Periodic
 from glstm.layers import gated_layers
 from glstm.ops.gpu import choice, sparse
 from glstm.training.curriculum import TemporalCurriculum
@@ -95,6 +95,10 @@ class Population:
             for unit in (1.0, *(layer.unit for layer in gated_layers(own))):
                 setting.check_rate(task.span, unit)
         self._warn_of_rates()
+        self.shares = [  # from the values before training, so that a run that is resumed has the same
+            {layer: shares_of_rate(layer, task.span, setting.gate_lr) for layer in gated_layers(model)}
+            for setting, model in zip(self.settings, self.models, strict=True)
+        ]
         self.curricula = [
             TemporalCurriculum(model, setting.alpha, setting.rho) if setting.curriculum else None
             for setting, model in zip(self.settings, self.models, strict=True)
@@ -175,17 +179,18 @@ class Population:
                 model.train()
 
     def _rates_in_units(self, row: int, model: nn.Module, rate: float) -> None:
-        """Gates whose values are in another unit than the task's times move at the rate in that unit."""
+        """Gates whose values are in another unit than the task's times move at the rate in that unit, and values that
+        reach less far at a part of it."""
         _, gates = self.stack.own(self.rates, row)
         setting, at = self.settings[row], 0
         for layer in gated_layers(model):
-            times = {id(value) for value in values_in_time(layer)}
+            times = {id(value): name for name, value in values_in_time(layer)}
             for value in layer.gate_parameters():
                 own = slice(at, at + value.numel())
-                if id(value) not in times and setting.gate_lr is None:  # a ratio, say: it goes with the weights
+                if id(value) in times:
+                    gates[own] = rate * self.shares[row][layer][times[id(value)]] / layer.unit
+                elif setting.gate_lr is None:  # a ratio, say: it goes with the weights
                     gates[own] = self.rates[row, 0]
-                elif id(value) in times and layer.unit != 1:
-                    gates[own] = rate / layer.unit
                 at += value.numel()
 
     def _move_curricula(self, epoch: int) -> None:
@@ -399,7 +404,7 @@ def _make_models(
 def _check_gates(model: nn.Module, settings: Settings) -> None:
     """Settings that are about gates need a network with gates."""
     layers = gated_layers(model)
-    if settings.curriculum and not any(isinstance(layer.gate, Gaussian) for layer in layers):
+    if settings.curriculum and not any(isinstance(layer.gate, Gaussian | Periodic) for layer in layers):
         raise UserError("a temporal curriculum widens Gaussian gates, and this network has none")
     if settings.budget and not any(layer.gate.names for layer in layers):
         raise UserError("a budget charges for openness, and this network has no gates that could close")

@@ -23,7 +23,7 @@ from glstm.ops.gpu.runtime import HERE, Kernels, Prepared
 from glstm.ops.operator import autocasting
 
 # Kinds of gates, kinds of times, and the most values that a unit of a gate has: as in gate.cuh.
-OPEN, GAUSSIAN, PHASED = range(3)
+OPEN, GAUSSIAN, PHASED, PERIODIC = range(4)
 COUNTED, FLOATS, DOUBLES = range(3)
 MOST_VALUES = 3
 WIDTH = {torch.float32: FLOATS, torch.float64: DOUBLES}

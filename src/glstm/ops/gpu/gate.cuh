@@ -1,12 +1,13 @@
 // How open a unit is at a moment, and how that changes with the unit's values: what glstm/gates.py says, with the same
 // operations in the same order, and its derivatives.
 //
-// Constants, given when this is compiled: GATE (OPEN, GAUSSIAN or PHASED), TIMES (COUNTED, FLOATS or DOUBLES), FRAMED
-// (relative time has an origin and a unit).
+// Constants, given when this is compiled: GATE (OPEN, GAUSSIAN, PHASED or PERIODIC), TIMES (COUNTED, FLOATS or DOUBLES),
+// FRAMED (relative time has an origin and a unit).
 
 #define OPEN 0
 #define GAUSSIAN 1 // values mu, sigma
 #define PHASED 2   // values tau, s, r
+#define PERIODIC 3 // values mu, sigma, tau
 #define COUNTED 0
 #define FLOATS 1
 #define DOUBLES 2
@@ -28,23 +29,40 @@ __device__ __forceinline__ Real positive(Real v) {
 }
 __device__ __forceinline__ Real side(Real v) { return v < 0 ? -1 : 1; }
 
+// Always from 0 up to the period, and exact, however many periods have gone by.
+__device__ __forceinline__ Real remainder_of(Real since, Real period) {
+  const Real rest = fmod(since, period);
+  return rest < 0 ? rest + period : rest;
+}
+
 // Where the triangle of a Phased gate is.
 struct Phase {
   Real period, ratio, since, phase, rise;
   __device__ __forceinline__ Phase(const Real v[MOST_VALUES], Real t) : period(positive(v[0])), ratio(positive(v[2])), since(t - v[1]) {
-    Real rest = fmod(since, period);
-    rest = rest < 0 ? rest + period : rest;
-    phase = rest / period, rise = 2 * phase / ratio;
+    phase = remainder_of(since, period) / period, rise = 2 * phase / ratio;
   }
   __device__ __forceinline__ bool rises() const { return phase < ratio / 2; }
   __device__ __forceinline__ bool falls() const { return !rises() && phase < ratio; }
   __device__ __forceinline__ Real height(Real leak) const { return rises() ? rise : falls() ? 2 - rise : leak == 0 ? 0 : leak * phase; }
 };
 
+// How far a moment is from the nearest pulse of a Gaussian or Periodic gate, in widths; `pulse` counts pulses from mu.
+struct Bell {
+  Real width, distance, pulse = 0;
+  __device__ __forceinline__ Bell(const Real v[MOST_VALUES], Real t) : width(positive(v[1])), distance(t - v[0]) {
+    if (GATE == PERIODIC) {
+      const Real since = distance, period = positive(v[2]), rest = remainder_of(since, period);
+      distance = rest > period / 2 ? rest - period : rest;
+      pulse = rint((since - distance) / period);
+    }
+    distance /= width;
+  }
+};
+
 // k before the threshold; `leak` is a closed Phased gate's, 0 in evaluation.
 __device__ __forceinline__ Real openness(const Real v[MOST_VALUES], Real t, Real leak) {
-  if (GATE == GAUSSIAN) {
-    const Real distance = (t - v[0]) / positive(v[1]);
+  if (GATE == GAUSSIAN || GATE == PERIODIC) {
+    const Real distance = Bell(v, t).distance;
     return exp(-(distance * distance));
   }
   if (GATE == PHASED) {
@@ -56,9 +74,10 @@ __device__ __forceinline__ Real openness(const Real v[MOST_VALUES], Real t, Real
 
 // Derivatives of k by each value, where k is not 0; there, none is ever asked for.
 __device__ __forceinline__ void slopes(const Real v[MOST_VALUES], Real t, Real leak, Real k, Real by[MOST_VALUES]) {
-  if (GATE == GAUSSIAN) {
-    const Real width = positive(v[1]), distance = (t - v[0]) / width;
-    by[0] = 2 * k * distance / width, by[1] = by[0] * distance * side(v[1]);
+  if (GATE == GAUSSIAN || GATE == PERIODIC) {
+    const Bell at(v, t);
+    by[0] = 2 * k * at.distance / at.width, by[1] = by[0] * at.distance * side(v[1]);
+    if (GATE == PERIODIC) by[2] = by[0] * at.pulse * side(v[2]);
   }
   if (GATE == PHASED) {
     const Phase at(v, t);
