@@ -1,14 +1,16 @@
 """Energy on paper: counts against a step-by-step tally, and constants against their sources."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glstm import GLSTM, SequenceModel, count_cached_ops, deploy
-from glstm.analysis.energy import CORTEX_M4, GATED_CELL, MACHINES, SERVER, Work, work_of_layer, work_of_lstm
+from glstm import GLSTM, GatedLSTM, Periodic, SequenceModel, count_cached_ops, deploy
+from glstm.analysis.energy import CORTEX_M4, GATED_CELL, MACHINES, OPENNESS, SERVER, Work, work_of_layer, work_of_lstm
 from glstm.models import deep_head
 from glstm.runtime.energy import lstm_work_of, work_of
+from glstm.runtime.timed_plan import TimedPlan
 
 
 def tally(is_open: torch.Tensor, inputs: int) -> Work:
@@ -74,3 +76,18 @@ def test_a_runtime_says_its_energy_beside_an_lstms(reads):
     assert runtime.energy["Cortex-M4"].network == pytest.approx(CORTEX_M4.joules(work_of(plan), 1, 1))
     for energy in runtime.energy.values():
         assert 0 < energy.network < energy.lstm / (1.5 if reads == "every" else 3)
+
+
+def test_a_stream_without_an_end_is_counted_over_one_period():
+    """As many steps of the same network with known times need the same, but for k."""
+    torch.manual_seed(0)
+    layer = GatedLSTM(2, 8, gate=Periodic(mu=(0, 30), sigma=2.0, tau=30.0))
+    runtime = deploy(SequenceModel(layer, torch.nn.Linear(8, 2)), threshold=0.01, reads="last")
+    work, plan = work_of(runtime.plan), runtime.plan
+    assert isinstance(plan, TimedPlan)
+    assert plan.steps == 30
+    k = torch.from_numpy(plan.layers[0].openness(plan.scale.moments(np.arange(1, 91.0))))
+    two, three = (work_of_layer(k[:steps], 2, reads_k=False) for steps in (60, 90))
+    opened = int(k[60:].count_nonzero())
+    assert work == three - two + OPENNESS["bell"] * opened + Work(products=16, constants=18, state=18)
+    assert 0 < runtime.energy["Cortex-M4"].network < runtime.energy["Cortex-M4"].lstm

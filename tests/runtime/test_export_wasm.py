@@ -15,9 +15,9 @@ import pytest
 import torch
 from networks import STEPS, deep_network, network, raw_network, raw_sequences
 
-from glstm import GLSTM, SequenceModel, deploy
+from glstm import GLSTM, GatedLSTM, Periodic, SequenceModel, deploy
 from glstm.errors import UserError
-from glstm.runtime.export_c import vectors_from
+from glstm.runtime.export_c import Times, vectors_from
 from glstm.runtime.export_wasm import export_wasm, wasm_compiler
 from glstm.runtime.quantize import dequantized, quantize
 
@@ -32,16 +32,16 @@ const said = {};
 try {
   for (const name of NAMES) {
     const made = await import(`./${name}.js`);
-    const { x, count } = await (await fetch(`./${name}.json`)).json();
-    const network = await made.load(), size = made.steps * made.inputs;
+    const { x, count, times } = await (await fetch(`./${name}.json`)).json();
+    const network = await made.load(), steps = times ? times.length : made.steps, size = steps * made.inputs;
     said[name] = { steps: made.steps, classes: made.classes, y: [] };
     for (let n = 0; n < count; n++) {
       const window = x.slice(n * size, (n + 1) * size).map((one) => one ?? NaN);
       if (network.run) { said[name].y.push(...network.run(window)); continue; }
       network.reset();
-      for (let step = 0; step < made.steps; step++) {
-        const more = network.step(window.slice(step * made.inputs, (step + 1) * made.inputs));
-        if (more !== step + 1 < made.steps) throw new Error(`step ${step} says ${more}`);
+      for (let step = 0; step < steps; step++) {
+        const more = network.step(window.slice(step * made.inputs, (step + 1) * made.inputs), times?.[step]);
+        if (more !== (times ? true : step + 1 < steps)) throw new Error(`step ${step} says ${more}`);
         if (name === "every") said[name].y.push(...network.output());
       }
       if (name !== "every") said[name].y.push(...network.output());
@@ -78,9 +78,8 @@ def in_the_browser(folder, names) -> dict:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/browser"]
     page = f"http://127.0.0.1:{server.server_port}/page.html"
-    browser = subprocess.Popen(
-        [str(BROWSER), *options, "--remote-debugging-port=0", page], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    command = [str(BROWSER), *options, "--remote-debugging-port=0", page]
+    browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         return Server.said.get(timeout=120)
     finally:
@@ -96,6 +95,12 @@ def two_ways() -> SequenceModel:
     return SequenceModel(layer, torch.nn.Linear(10, 3), classes=["a", "b", "ü"]).eval()
 
 
+def timed() -> SequenceModel:
+    torch.manual_seed(0)
+    layer = GatedLSTM(2, 6, gate=Periodic(mu=(0, 9), sigma=2.0, tau=(10, 20)))
+    return SequenceModel(layer, torch.nn.Linear(6, 3)).eval()
+
+
 def every() -> SequenceModel:
     model = network("wide gates")
     return SequenceModel(model.layer, model.head, reads="every").eval()
@@ -107,6 +112,7 @@ MODELS = {
     "every": every,
     "raw": lambda: raw_network("carry", rescaled=True),
     "two_ways": two_ways,
+    "timed": timed,
 }
 
 
@@ -115,22 +121,27 @@ def test_networks_in_a_browser_say_what_pytorch_says(tmp_path):
     expected = {}
     for name, made in MODELS.items():
         model = made()
-        plan = deploy(model, STEPS, V_T).plan
+        in_time = name == "timed"
+        plan = deploy(model, None if in_time else STEPS, V_T).plan
+        ticks = torch.randint(1, 9, (STEPS,)).cumsum(0) if in_time else None
         x = torch.randn(STEPS, 3, plan.inputs, generator=torch.Generator().manual_seed(3))
         x = raw_sequences("carry", batch=3) if name == "raw" else x
         int8 = quantize(plan, x) if name == "int8" else None
-        files = export_wasm(plan, tmp_path, name, int8)
+        files = export_wasm(plan, tmp_path, name, int8, times=Times(tick=0.5) if in_time else None)
         assert [file.name for file in files] == [f"{name}.wasm", f"{name}.js"]
-        vectors = vectors_from(dequantized(model, plan, int8) if int8 else model, V_T, x)
+        vectors = vectors_from(
+            dequantized(model, plan, int8) if int8 else model, V_T, x, None if ticks is None else ticks / 2
+        )
         expected[name] = plan, vectors
         numbers = [None if np.isnan(one) else one for one in vectors.x.flatten().tolist()]
-        (tmp_path / f"{name}.json").write_text(json.dumps({"x": numbers, "count": 3}))
+        given = {"x": numbers, "count": 3, "times": None if ticks is None else ticks.tolist()}
+        (tmp_path / f"{name}.json").write_text(json.dumps(given))
     said = in_the_browser(tmp_path, list(expected))
     assert "error" not in said, said["error"]
     for name, (plan, vectors) in expected.items():
         y = np.array(said[name]["y"]).reshape(vectors.y.shape)
         assert (np.abs(y - vectors.y) <= plan.unit.allowed(vectors.y)).all()
-        assert said[name]["steps"] == STEPS
+        assert said[name]["steps"] == (None if name == "timed" else STEPS)
         assert said[name]["classes"] == (plan.classes and list(plan.classes))
         of, size = ("window", STEPS * 2) if name == "two_ways" else ("sample", plan.inputs)
         assert said[name]["refused"] == f"a {of} has {size} numbers, not 5"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from networks import STEPS, network
 
-from glstm import GLSTM, SequenceModel, deploy
+from glstm import GLSTM, GatedLSTM, Periodic, SequenceModel, deploy
 from glstm.bench.cortex_m4 import CPU
 from glstm.errors import UserError
-from glstm.runtime.export_c import export_c, vectors_from
+from glstm.runtime.export_c import Times, export_c, vectors_from
 
 V_T = 0.01
 STRICT = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O2"]
@@ -51,6 +51,17 @@ def done(*command, cwd, text=None) -> str:
     return made.stdout
 
 
+def sketched(folder, words) -> list[str]:
+    """The lines that the example answers, compiled here, when it reads these words."""
+    library = folder / "net"
+    (folder / "main.cpp").write_text(MAIN)
+    sketch = ["-x", "c++", "-include", "Arduino.h", library / "examples/serial/serial.ino", "main.cpp"]
+    done("gcc", "-std=c99", *STRICT, "-c", library / "src/net.c", "-o", "net.o", cwd=folder)
+    including = [f"-I{ARDUINO}", f"-I{library}/src"]
+    done("g++", *STRICT, *including, *sketch, "-x", "none", "net.o", "-o", "sketch", cwd=folder)
+    return done("./sketch", cwd=folder, text="\n".join(words) + "\n").splitlines()
+
+
 @needs_gcc
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_arduino_example_says_what_pytorch_says(kind, tmp_path):
@@ -60,18 +71,26 @@ def test_the_arduino_example_says_what_pytorch_says(kind, tmp_path):
     assert {str(file.relative_to(library)) for file in files} == {
         "library.properties", "keywords.txt", "src/net.h", "src/net.c", "examples/serial/serial.ino",
     }  # fmt: skip
-    (tmp_path / "main.cpp").write_text(
-        "#include <Arduino.h>\nSerialPort Serial;\nint main() { setup(); for (;;) loop(); }\n"
-    )
-    sketch = ["-x", "c++", "-include", "Arduino.h", library / "examples/serial/serial.ino"]
-    done("gcc", "-std=c99", *STRICT, "-c", library / "src/net.c", "-o", "net.o", cwd=tmp_path)
-    done("g++", *STRICT, f"-I{ARDUINO}", f"-I{library}/src", *sketch, "main.cpp", "-x", "none", "net.o", "-o", "sketch",
-         cwd=tmp_path)  # fmt: skip
-    said = done("./sketch", cwd=tmp_path, text="\n".join(map(str, vectors.x.flatten().tolist())) + "\n")
-    rows = [line.split()[: vectors.y.shape[-1]] for line in said.splitlines()]
+    said = sketched(tmp_path, [str(one) for one in vectors.x.flatten().tolist()])
+    rows = [line.split()[: vectors.y.shape[-1]] for line in said]
     assert np.abs(np.array(rows, np.float64) - vectors.y.reshape(len(rows), -1)).max() < 1e-5
     if model.classes:
-        assert [line.split()[-1] for line in said.splitlines()] == [model.classes[n] for n in vectors.y.argmax(1)]
+        assert [line.split()[-1] for line in said] == [model.classes[n] for n in vectors.y.argmax(1)]
+
+
+@needs_gcc
+def test_the_arduino_example_of_a_stream_in_time(tmp_path):
+    """It takes a time before each sample, and answers to each."""
+    torch.manual_seed(0)
+    layer = GatedLSTM(2, 6, gate=Periodic(mu=(0, 9), sigma=2.0, tau=(10, 20)))
+    model = SequenceModel(layer, torch.nn.Linear(6, 3), reads="every").eval()
+    ticks = torch.randint(1, 9, (40,)).cumsum(0)
+    vectors = vectors_from(model, V_T, torch.randn(40, 1, 2), ticks / 2)
+    export_c(deploy(model, threshold=V_T).plan, tmp_path, "net", vectors, times=Times(tick=0.5), layout="arduino")
+    words = [str(word) for t, x in zip(ticks.tolist(), vectors.x[0].tolist(), strict=True) for word in (t, *x)]
+    rows = [line.split() for line in sketched(tmp_path, words)]
+    assert np.abs(np.array(rows, np.float64) - vectors.y[0]).max() < 1e-5
+    assert "net_finished\tKEYWORD2\n" in (tmp_path / "net/keywords.txt").read_text()
 
 
 @needs_arm

@@ -29,6 +29,9 @@ class Work:
     def __add__(self, other: "Work") -> "Work":
         return Work(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Work)))
 
+    def __sub__(self, other: "Work") -> "Work":
+        return self + other * -1
+
     def __mul__(self, times: int) -> "Work":
         return Work(*(times * getattr(self, field.name) for field in fields(Work)))
 
@@ -41,6 +44,8 @@ class Work:
 FUNCTION = Work(products=9, others=7, divisions=1)
 # A unit's new c and h from its four sums: five functions, and the old and the new state mixed by k.
 GATED_CELL = FUNCTION * 5 + Work(products=5, state=4)
+# k of a unit at a time that is not known beforehand, by the shape of its pulse: a time, and for a bell an e^x.
+OPENNESS = {"bell": Work(products=9, others=5, constants=4), "triangle": Work(products=1, others=3, constants=3)}
 LSTM_CELL = FUNCTION * 5 + Work(products=3, state=3)
 
 

@@ -3,10 +3,19 @@
 from collections.abc import Callable
 
 from glstm.errors import UserError
+from glstm.runtime.c_timed import Times
 from glstm.runtime.plan import Plan
+from glstm.runtime.timed_plan import TimedPlan
 
 # Boards on which constant data stay in flash. On an AVR the weights would be copied into its few bytes of RAM.
 FLASH_ARCHITECTURES = "esp32,mbed,mbed_nano,mbed_portenta,nrf52,renesas_uno,rp2040,sam,samd,stm32,teensy,zephyr"
+
+TIME_WORD = """    if (!has_time) {
+      t = strtoull(word, 0, 10);
+      has_time = 1;
+      continue;
+    }
+"""
 
 
 def check_layout(layout: str) -> None:
@@ -14,23 +23,24 @@ def check_layout(layout: str) -> None:
         raise UserError(f"a layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
 
 
-def laid_out(layout: str, plan: Plan, name: str, header: str, source: str) -> dict[str, str]:
-    """The texts of all files, by their paths below the folder of the export."""
+def laid_out(layout: str, plan: Plan, name: str, header: str, source: str, times: Times) -> dict[str, str]:
+    """The texts of all files, by their paths below the folder of the export. `times`: how C is told when a sample of a
+    timed plan comes."""
     check_layout(layout)
-    return LAYOUTS[layout](plan, name, header, source)
+    return LAYOUTS[layout](plan, name, header, source, times)
 
 
-def _plain(plan: Plan, name: str, header: str, source: str) -> dict[str, str]:
+def _plain(plan: Plan, name: str, header: str, source: str, times: Times) -> dict[str, str]:
     return {f"{name}.h": header, f"{name}.c": source}
 
 
-def _arduino(plan: Plan, name: str, header: str, source: str) -> dict[str, str]:
+def _arduino(plan: Plan, name: str, header: str, source: str, times: Times) -> dict[str, str]:
     files = {
         "library.properties": _library_properties(plan, name),
         "keywords.txt": _keywords(plan, name),
         f"src/{name}.h": header,
         f"src/{name}.c": source,
-        "examples/serial/serial.ino": _sketch(plan, name),
+        "examples/serial/serial.ino": _sketch(plan, name, times),
     }
     return {f"{name}/{path}": text for path, text in files.items()}
 
@@ -52,28 +62,36 @@ includes={name}.h
 def _keywords(plan: Plan, name: str) -> str:
     """Names that the Arduino editor shows in colour; a tab must stand before each kind."""
     upper = name.upper()
-    functions = ["run"] if plan.two_ways else ["reset", "step", "output"]
+    timed = isinstance(plan, TimedPlan)
+    functions = ["run"] if plan.two_ways else ["reset", "step", "output", *["finished"] * timed]
     words = [(f"{name}_state", "KEYWORD1"), *((f"{name}_{one}", "KEYWORD2") for one in functions)]
-    words += [(f"{upper}_{one}", "LITERAL1") for one in ("STEPS", "INPUTS", "OUTPUTS")]
+    words += [(f"{upper}_{one}", "LITERAL1") for one in (*["STEPS"] * (not timed), "INPUTS", "OUTPUTS")]
     return "".join(f"{word}\t{kind}\n" for word, kind in words)
 
 
-def _sketch(plan: Plan, name: str) -> str:
+def _sketch(plan: Plan, name: str, times: Times) -> str:
     upper = name.upper()
     per_sample, when = f"{upper}_INPUTS", "after each sequence"
     answers, took = f"{upper}_OUTPUTS", _stepped(plan, name)
-    if plan.every:
+    if plan.every or isinstance(plan, TimedPlan):
         when = "after each sample"
     if plan.two_ways:
         per_sample, when = f"{upper}_STEPS * {upper}_INPUTS", "after each window"
         answers = f"{upper}_STEPS * {upper}_OUTPUTS" if plan.every else answers
         took = f"""  {name}_run(&state, x, y);
   for (int n = 0; n < {answers}; n += {upper}_OUTPUTS) tell(y + n);"""
+    ticks = times.tick is not None
+    if ticks:
+        took = took.replace("(&state, x)", "(&state, x, t)")
+    sample = f"a time in whole ticks and {plan.inputs}" if ticks else str(plan.inputs)
+    clock = "static uint64_t t;\nstatic int has_time = 0;\n" if ticks else ""
+    time = TIME_WORD if ticks else ""
+    done = "has_time = 0;\n    " if ticks else ""
     begin = "" if plan.two_ways else f"\n  {name}_reset(&state);"
     largest = "" if plan.classes is None else "\n    if (y[n] > y[best]) best = n;"
     best = "" if plan.classes is None else "  int best = 0;\n"
     end = "Serial.println();" if plan.classes is None else f"Serial.println({name}_classes[best]);"
-    return f"""/* Numbers from the serial port, {plan.inputs} a sample, each followed by a space or a new line.
+    return f"""/* Numbers from the serial port, {sample} a sample, each followed by a space or a new line.
    A line of outputs goes back {when}. In a program of your own, take what a sensor says instead. */
 #include <{name}.h>
 
@@ -81,7 +99,7 @@ static {name}_state state;
 static float x[{per_sample}], y[{answers}];
 static char word[32];
 static unsigned length = 0, count = 0;
-
+{clock}
 static void tell(const float *y) {{
 {best}  for (int n = 0; n < {upper}_OUTPUTS; n++) {{
     Serial.print(y[n], 6);
@@ -108,10 +126,10 @@ void loop() {{
     if (length == 0) continue;
     word[length] = 0;
     length = 0;
-    x[count++] = (float)atof(word);
+{time}    x[count++] = (float)atof(word);
     if (count < sizeof x / sizeof *x) continue;
     count = 0;
-    take();
+    {done}take();
   }}
 }}
 """
@@ -119,6 +137,8 @@ void loop() {{
 
 def _stepped(plan: Plan, name: str) -> str:
     told = f"{name}_output(&state, y);\n  tell(y);"
+    if isinstance(plan, TimedPlan):  # it has no last sample
+        return f"  {name}_step(&state, x);\n  {told}"
     if plan.every:
         return f"""  int more = {name}_step(&state, x);
   {told}
@@ -128,7 +148,7 @@ def _stepped(plan: Plan, name: str) -> str:
   {name}_reset(&state);"""
 
 
-def _zephyr(plan: Plan, name: str, header: str, source: str) -> dict[str, str]:
+def _zephyr(plan: Plan, name: str, header: str, source: str, times: Times) -> dict[str, str]:
     option = f"GLSTM_{name.upper()}"
     files = {
         "zephyr/module.yml": f"name: {name}\nbuild:\n  cmake: .\n  kconfig: Kconfig\n",
@@ -160,7 +180,7 @@ endif()
     return {f"{name}/{path}": text for path, text in files.items()}
 
 
-LAYOUTS: dict[str, Callable[[Plan, str, str, str], dict[str, str]]] = {
+LAYOUTS: dict[str, Callable[[Plan, str, str, str, Times], dict[str, str]]] = {
     "plain": _plain,
     "arduino": _arduino,
     "zephyr": _zephyr,

@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import torch
 
-from glstm.analysis.energy import MACHINES, NUMBER, Work, work_of_dense, work_of_layer, work_of_lstm
+from glstm.analysis.energy import MACHINES, NUMBER, OPENNESS, Work, work_of_dense, work_of_layer, work_of_lstm
 from glstm.runtime.plan import Plan, constant_bytes
+from glstm.runtime.timed_plan import TimedLayer, TimedPlan
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,20 @@ def energy_of(plan: Plan) -> dict[str, Energy]:
 
 
 def work_of(plan: Plan) -> Work:
-    """Of one sequence, layers and head."""
+    """Of one sequence, layers and head; of a plan without known steps, of those that its `ops` are about."""
+    head = _head(plan, plan.read) * _readings(plan)
+    if isinstance(plan, TimedPlan):
+        return sum((_timed_work(plan, layer) for layer in plan.layers), head)
     tables = ((torch.from_numpy(layer.table), layer) for layer in plan.layers)
-    layers = (work_of_layer(k, layer.inputs, reads_k=layer.k is not None) for k, layer in tables)
-    return sum(layers, _head(plan, plan.read) * _readings(plan))
+    return sum((work_of_layer(k, layer.inputs, reads_k=layer.k is not None) for k, layer in tables), head)
+
+
+def _timed_work(plan: TimedPlan, layer: TimedLayer) -> Work:
+    """That of all steps, without that of those before."""
+    before, times = plan.counted_times
+    k = torch.from_numpy(layer.openness(plan.scale.moments(times)))
+    whole, until = (work_of_layer(part, layer.inputs, reads_k=False) for part in (k, k[:before]))
+    return whole - until + OPENNESS.get(layer.shape, Work()) * int(k[before:].count_nonzero())
 
 
 def lstm_work_of(plan: Plan) -> Work:

@@ -70,8 +70,9 @@ def export_c(
     """
     check_name(name)
     check_layout(layout)
-    folder = Path(folder)
-    texts = laid_out(layout, plan, name, *c_texts(plan, name, vectors, int8, times=times, windows=windows))
+    folder, times = Path(folder), times or Times()
+    header, source = c_texts(plan, name, vectors, int8, times=times, windows=windows)
+    texts = laid_out(layout, plan, name, header, source, times)
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
 
@@ -82,11 +83,11 @@ def c_texts(
     vectors: Vectors | None,
     int8: Quantized | None,
     *,
-    times: Times | None = None,
+    times: Times,
     windows: tuple[int, int] | None = None,
 ) -> tuple[str, str]:
     """The header and the source, as `export_c` writes them; without vectors, without a self-test."""
-    times, cut = times or Times(), None if windows is None else WindowsInC(plan, name, *windows)
+    cut = None if windows is None else WindowsInC(plan, name, *windows)
     if isinstance(plan, TimedPlan):
         check_timed(plan, vectors, times)
     else:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from glstm.errors import UserError
 from glstm.runtime.c_names import check_name
-from glstm.runtime.export_c import c_texts
+from glstm.runtime.export_c import Times, c_texts
 from glstm.runtime.plan import Plan
 from glstm.runtime.quantize import Quantized
+from glstm.runtime.timed_plan import TimedPlan
 from glstm.storage import write_together
 
 STACK = 65536  # bytes, besides what the head's rows take
@@ -52,23 +53,30 @@ def wasm_compiler() -> list[str]:
     )
 
 
-def export_wasm(plan: Plan, folder: Path | str, name: str, int8: Quantized | None = None) -> list[Path]:
-    """Write NAME.wasm and NAME.js, an ES module that loads it: both completely, or neither."""
+def export_wasm(
+    plan: Plan, folder: Path | str, name: str, int8: Quantized | None = None, *, times: Times | None = None
+) -> list[Path]:
+    """Write NAME.wasm and NAME.js, an ES module that loads it: both completely, or neither. `times`: see `export_c`."""
     check_name(name)
-    files = {f"{name}.wasm": _compiled(plan, name, int8), f"{name}.js": _module(plan, name).encode()}
+    times = times or Times()
+    files = {f"{name}.wasm": _compiled(plan, name, int8, times), f"{name}.js": _module(plan, name, times).encode()}
     write_together(Path(folder), files)
     return [Path(folder) / file for file in files]
 
 
-def _compiled(plan: Plan, name: str, int8: Quantized | None) -> bytes:
-    header, source = c_texts(plan, name, None, int8)
+def _compiled(plan: Plan, name: str, int8: Quantized | None, times: Times) -> bytes:
+    header, source = c_texts(plan, name, None, int8, times=times)
     command = [
         *wasm_compiler(), "-std=c99", "-O2", "-fno-sanitize=all", "-nostdlib", "-I.", f"{name}.c",
         "-Wl,--no-entry", "-Wl,--strip-all", f"-Wl,-z,stack-size={STACK + 16 * plan.space}", "-o", f"{name}.wasm",
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        texts = {f"{name}.h": header, f"{name}.c": source + STRING_C + _exports(plan, name), "string.h": STRING_H}
+        texts = {
+            f"{name}.h": header,
+            f"{name}.c": source + STRING_C + _exports(plan, name, times),
+            "string.h": STRING_H,
+        }
         for file, text in texts.items():
             (folder / file).write_text(text)
         nothing_left = os.environ | {f"ZIG_{whose}_CACHE_DIR": made for whose in ("GLOBAL", "LOCAL")}
@@ -81,19 +89,20 @@ def _compiled(plan: Plan, name: str, int8: Quantized | None) -> bytes:
         return (folder / f"{name}.wasm").read_bytes()
 
 
-def _exports(plan: Plan, name: str) -> str:
+def _exports(plan: Plan, name: str, times: Times) -> str:
     """One network with its state, and room for what goes in and comes out."""
     inputs, outputs = _sizes(plan)
-    functions = {"x": ("float *", "return in;"), "y": ("float *", "return out;")}
+    time, t = ("uint64_t t", ", t") if times.tick is not None else ("void", "")
+    functions = {"x": ("float *", "void", "return in;"), "y": ("float *", "void", "return out;")}
     if plan.two_ways:
-        functions["run"] = "void ", f"{name}_run(&state, in, out);"
+        functions["run"] = "void ", "void", f"{name}_run(&state, in, out);"
     else:
-        functions["reset"] = "void ", f"{name}_reset(&state);"
-        functions["step"] = "int ", f"return {name}_step(&state, in);"
-        functions["output"] = "void ", f"{name}_output(&state, out);"
+        functions["reset"] = "void ", "void", f"{name}_reset(&state);"
+        functions["step"] = "int ", time, f"return {name}_step(&state, in{t});"
+        functions["output"] = "void ", "void", f"{name}_output(&state, out);"
     exported = (
-        f'__attribute__((export_name("{what}"))) {returns}{name}_wasm_{what}(void) {{ {body} }}'
-        for what, (returns, body) in functions.items()
+        f'__attribute__((export_name("{what}"))) {returns}{name}_wasm_{what}({takes}) {{ {body} }}'
+        for what, (returns, takes, body) in functions.items()
     )
     rows = f"static {name}_state state;\nstatic float in[{inputs}], out[{outputs}];"
     return "\n".join([rows, *exported]) + "\n"
@@ -106,11 +115,12 @@ def _sizes(plan: Plan) -> tuple[int, int]:
     return plan.steps * plan.inputs, plan.outputs * (plan.steps if plan.every else 1)
 
 
-def _module(plan: Plan, name: str) -> str:
+def _module(plan: Plan, name: str, times: Times) -> str:
     inputs, outputs = _sizes(plan)
     of = "window" if plan.two_ways else "sample"
+    steps = "null" if isinstance(plan, TimedPlan) else plan.steps
     return f"""// {name}: a gated LSTM in WebAssembly. Written by glstm; it needs {name}.wasm, and nothing else.
-export const steps = {plan.steps}, inputs = {plan.inputs}, outputs = {plan.outputs};
+export const steps = {steps}, inputs = {plan.inputs}, outputs = {plan.outputs};
 export const classes = {json.dumps(plan.classes)};
 
 // A network, with a state of its own. Without the bytes of {name}.wasm, the file beside this one is fetched.
@@ -128,24 +138,30 @@ export async function load(bytes) {{
     if ({of}.length !== {inputs}) throw new RangeError(`a {of} has {inputs} numbers, not ${{{of}.length}}`);
     x.set({of});
   }};
-{_window_object() if plan.two_ways else _stream_object()}
+{_window_object() if plan.two_ways else _stream_object(plan, times)}
 }}
 """
 
 
-def _stream_object() -> str:
-    return """  made.reset();
-  return {
+def _stream_object(plan: Plan, times: Times) -> str:
+    more = "while gates open" if isinstance(plan, TimedPlan) else "while more samples are expected"
+    taken = "return made.step() === 1;"
+    if times.tick is not None:
+        taken = """const more = made.step(BigInt(t));
+      if (more < 0) throw new RangeError(`times must increase, and not by too much, but one is ${t}`);
+      return more === 1;"""
+    return f"""  made.reset();
+  return {{
     reset: () => made.reset(),
-    step: (sample) => { // true while more samples are expected
+    step: (sample{", t" * (times.tick is not None)}) => {{ // true {more}
       give(sample);
-      return made.step() === 1;
-    },
-    output: () => { // for the samples taken so far
+      {taken}
+    }},
+    output: () => {{ // for the samples taken so far
       made.output();
       return y.slice();
-    },
-  };"""
+    }},
+  }};"""
 
 
 def _window_object() -> str:

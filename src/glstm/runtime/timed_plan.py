@@ -149,9 +149,8 @@ class TimedPlan(Plan):
     @cached_property
     def _costs(self) -> tuple[int, int, int]:
         """Steps, and in them pairs of (step, unit) at which the unit is open, and operations."""
-        before, steps = self._counted
-        first = 1.0 if self.counts or self.trained is None else self.trained.first
-        moments = self.scale.moments(first + self.pace * np.arange(before + steps, dtype=np.float64))
+        before, times = self.counted_times
+        moments, steps = self.scale.moments(times), len(times) - before
         pairs = operations = 0
         for layer in self.layers:
             table = layer.openness(moments)
@@ -164,6 +163,13 @@ class TimedPlan(Plan):
             )
             operations += whole - until
         return steps, pairs, operations
+
+    @property
+    def counted_times(self) -> tuple[int, NDArray[np.float64]]:
+        """The times of the steps that costs are counted over, and how many of them come before these."""
+        before, steps = self._counted
+        first = 1.0 if self.counts or self.trained is None else self.trained.first
+        return before, first + self.pace * np.arange(before + steps, dtype=np.float64)
 
     @property
     def _counted(self) -> tuple[int, int]:
