@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "layers": {"gated", "gates"},
     "advice": {"gated", "layers", "times"},
     "cells": {"gated", "layers"},
-    "streaming": {"gated"},
+    "streaming": {"gated", "times"},
     "init": set(),
     "rnn": {"gates", "ops"},
     "convert": {"gated", "gates", "layers"},
@@ -57,11 +57,11 @@ MAY_IMPORT = {
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
-    "bench": {"", "analysis", "models", "ops", "plots", "runtime", *LAYERS},
+    "bench": {"", "analysis", "models", "ops", "plots", "runtime", "streaming", *LAYERS},
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
         "", "analysis", "bench", "cells", "data", "doctor", "experiments", "models", "ops", "plots", "predictions",
-        "recipes", "report", "runtime", "training", *LAYERS,
+        "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

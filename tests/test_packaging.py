@@ -24,8 +24,12 @@ DATA = {
     "glstm/bench/cortex_m4/count.c",
     "glstm/bench/cortex_m4/mps2-an386.ld",
     "glstm/bench/cortex_m4/start.c",
-    "glstm/native/place.h",  # exported C is made of these two
+    "glstm/native/agenda.h",  # exported C is made of these
+    "glstm/native/head.h",
+    "glstm/native/place.h",
     "glstm/native/stream.h",
+    "glstm/native/timed.h",
+    "glstm/native/window.h",
     "glstm/ops/gpu/ahead.cuh",
     "glstm/ops/gpu/backward.cu",
     "glstm/ops/gpu/block.cuh",

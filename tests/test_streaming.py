@@ -31,6 +31,38 @@ def test_a_stream_may_begin_anywhere():
     assert torch.allclose(h, layer(x, times=torch.arange(90.0, 110.0))[1][0], atol=1e-6)
 
 
+@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_stream_at_its_own_times(per_sample, batch_first):
+    layer = GLSTM(2, 6, num_layers=2, mu=(1, 30), sigma=3.0, batch_first=batch_first).eval()
+    axis = 1 if batch_first else 0
+    x = torch.randn(3, 30, 2) if batch_first else torch.randn(30, 3, 2)
+    times = torch.rand(30, dtype=torch.float64).cumsum(0) * 2
+    if per_sample:
+        times = times + torch.rand(3, 1) if batch_first else times[:, None] + torch.rand(3)
+    with torch.no_grad():
+        whole, (h, _) = layer(x, times=times)
+    split = times.split([1, 13, 0, 16], axis if per_sample else 0)
+    for given in (split, [part.numpy() for part in split], [part.tolist() for part in split if part.numel()]):
+        sizes = [1, 13, 0, 16] if len(given) == 4 else [1, 13, 16]
+        pieces = list(stream(layer, x.split(sizes, axis), times=given))
+        assert torch.allclose(torch.cat([output for output, _ in pieces], axis), whole, atol=1e-6)
+        assert torch.allclose(pieces[-1][1][0], h, atol=1e-6)
+
+
+def test_times_that_do_not_fit_their_pieces_are_refused():
+    layer, x = GLSTM(2, 6, mu=(1, 30), sigma=3.0), torch.randn(20, 3, 2)
+    times = torch.arange(20.0)
+    with pytest.raises(ValueError, match=r"times must be those of each piece, such as times.split\(100\)"):
+        stream(layer, x.split(10), times=times)
+    with pytest.raises(ValueError, match="give it or times, not both"):
+        stream(layer, x.split(10), times=times.split(10), start=5)
+    with pytest.raises(ValueError, match="but there are more pieces"):
+        list(stream(layer, x.split(10), times=times[:10].split(10)))
+    with pytest.raises(ValueError, match="times must increase from piece to piece, but one begins before"):
+        list(stream(layer, x.split(10), times=[times[:10], times[9:19]]))
+
+
 def test_time_goes_on_where_float32_would_stop_counting():
     layer = GLSTM(1, 1, mu=0.0, sigma=1.0).double()
     layer.set_gate(mu=2.0**24 + 5, sigma=0.5)

@@ -11,6 +11,7 @@ from glstm.convert import from_lstm as from_lstm
 from glstm.convert import prune as prune
 from glstm.convert import to_lstm as to_lstm
 from glstm.errors import GateWarning as GateWarning
+from glstm.errors import StreamWarning as StreamWarning
 from glstm.gated import GatedLSTM as GatedLSTM
 from glstm.gates import Clockwork as Clockwork
 from glstm.gates import Gate as Gate

@@ -19,3 +19,7 @@ class GateWarning(UserWarning):
     A sequence that is fed in pieces can look like that at its first piece: `layer.fit_times` with all times before it
     says that there is more to come.
     """
+
+
+class StreamWarning(UserWarning):
+    """A stream gets samples that cannot change anything: it has passed its last step, or its last gate has closed."""

@@ -20,6 +20,7 @@ EXTRA_WITH = {
     "sklearn": "sklearn",
     "tensorboard": "tensorboard",
     "typer": "cli",
+    "ziglang": "wasm",
 }
 
 

@@ -148,6 +148,14 @@ class SequenceModel(nn.Module):
         return from_pretrained(folder)
 
 
+def ends_in_softmax(model: nn.Module) -> bool:
+    """Whether its outputs are probabilities already."""
+    last = getattr(model, "head", None)
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    return isinstance(last, nn.Softmax)
+
+
 def _unlisted(values: Any) -> Any:
     """A list of numbers as an array; what is no list stays as it is."""
     if not isinstance(values, list | tuple):

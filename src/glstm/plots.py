@@ -124,7 +124,8 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
 
-def save(figure: "Figure", path: Path) -> None:
+def save(figure: "Figure", path: Path | str) -> None:
+    path = Path(path)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix.removeprefix("."))
     write_atomically(path, buffer.getvalue())

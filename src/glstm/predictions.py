@@ -19,7 +19,7 @@ from glstm.data.split import cut_windows
 from glstm.data.task import Batch
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
-from glstm.models import SequenceModel
+from glstm.models import SequenceModel, ends_in_softmax
 from glstm.storage import write_atomically
 
 
@@ -104,7 +104,7 @@ def answers(
     found: list[np.ndarray] = []
     for own in batches_of(sequences, batch, value.device):
         outputs = _outputs(model, own, value.dtype).cpu().double()
-        outputs = (outputs.softmax(-1) if model.classes else outputs).numpy()
+        outputs = (outputs.softmax(-1) if model.classes and not ends_in_softmax(model) else outputs).numpy()
         steps = [len(own.x)] * own.size if own.lengths is None else own.lengths.tolist()
         if per_step:
             found += [outputs[:length, place] for place, length in enumerate(steps)]
@@ -123,7 +123,7 @@ def _outputs(model: SequenceModel, own: Batch, dtype: torch.dtype) -> torch.Tens
     return outputs.transpose(0, 1) if outputs.dim() == 3 else outputs
 
 
-def write_csv(path: Path, answers: Answers) -> None:
+def write_csv(path: Path | str, answers: Answers) -> None:
     """A row a sequence, or a row a step."""
     sequences, classes = answers.sequences, answers.classes
     width = answers.outputs[0].shape[-1]
@@ -144,7 +144,7 @@ def write_csv(path: Path, answers: Answers) -> None:
     write_atomically(path, text.getvalue().encode())
 
 
-def write_npz(path: Path, answers: Answers) -> None:
+def write_npz(path: Path | str, answers: Answers) -> None:
     """`outputs` (N, K), or (N, T, K) padded with NaN; `lengths` (N,); `classes`, if there are any."""
     lengths = np.array([len(one) for one in answers.sequences.x])
     arrays: dict[str, np.ndarray] = {"lengths": lengths}

@@ -13,8 +13,9 @@ def cache_folder() -> Path:
     return (Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "glstm").expanduser()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path | str, content: bytes) -> None:
     """Write to a temporary file beside `path`, then rename it: there is never half a file, even after a crash."""
+    path = Path(path)
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
@@ -29,15 +30,20 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_together(folder: Path, files: dict[str, bytes]) -> None:
-    """Write several files, or none: all are written under temporary names before the first is renamed."""
+def write_together(folder: Path | str, files: dict[str, bytes]) -> None:
+    """Write several files, or none: all are written under temporary names before the first is renamed. A name may be a
+    path below the folder."""
+    folder = Path(folder)
     make_folder(folder)
     if taken := [name for name in files if (folder / name).is_dir()]:
         raise UserError(f"{folder / taken[0]} cannot be written: it is a folder")
-    staged = {name: folder / f".{name}.{os.getpid()}-{threading.get_ident()}" for name in files}
+    mark = f"{os.getpid()}-{threading.get_ident()}"
+    staged = {name: folder / f".{name.replace('/', '-')}.{mark}" for name in files}
     try:
         for name, content in files.items():
             staged[name].write_bytes(content)
+        for name in files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for name, temporary in staged.items():
             temporary.replace(folder / name)
     except OSError as error:
@@ -47,8 +53,9 @@ def write_together(folder: Path, files: dict[str, bytes]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path | str) -> None:
     """Make a folder if it does not exist; an error if it cannot be written to."""
+    path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,5 +64,5 @@ def make_folder(path: Path) -> None:
         raise UserError(f"the folder {path} cannot be written to")
 
 
-def write_json(path: Path, value: object, *, indent: int | None = 2) -> None:
+def write_json(path: Path | str, value: object, *, indent: int | None = 2) -> None:
     write_atomically(path, (json.dumps(value, indent=indent) + "\n").encode())

@@ -5,36 +5,83 @@ State and time continue from one piece to the next. For a deployed network that 
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from glstm.gated import GatedLSTM, State
+from glstm.times import as_tensor
 
 
 def stream(
-    layer: GatedLSTM, pieces: Iterable[Tensor], hx: State | None = None, *, start: float = 1, sequence: bool = True
+    layer: GatedLSTM,
+    pieces: Iterable[Tensor],
+    hx: State | None = None,
+    *,
+    start: float | None = None,
+    times: Iterable[Any] | None = None,
+    sequence: bool = True,
 ) -> Iterator[tuple[Tensor | None, State]]:
     """Feed `pieces` of one long sequence, laid out like the layer's input, to the layer, one after the other.
 
     Yields for each piece what `layer(piece)` would return, with state and time continued: the first step of the first
-    piece is at time `start`, and each step adds 1. No gradients are recorded, and only the state is stored.
+    piece is at time `start`, which is 1, and each step adds 1. Or `times` has those of each piece, as the layer takes
+    them, increasing from piece to piece, too. No gradients are recorded, and only the state is stored.
     """
     if layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so it cannot be fed piece by piece")
     if isinstance(pieces, Tensor):
         raise ValueError("pieces must be several tensors, such as x.split(100), not the whole sequence as one")
-    return _feed(layer, pieces, hx, start, sequence)
+    if isinstance(times, Tensor) or hasattr(times, "dtype"):
+        raise ValueError("times must be those of each piece, such as times.split(100), not all of them as one")
+    if times is not None and start is not None:
+        raise ValueError("start is the time of the first step, if steps are counted: give it or times, not both")
+    at = _counted(layer, 1 if start is None else start) if times is None else _given(layer, times)
+    return _feed(layer, pieces, hx, at, sequence)
 
 
-def _feed(layer: GatedLSTM, pieces: Iterable[Tensor], hx: State | None, start: float, sequence: bool):
-    steps_before = 0
+def _feed(layer: GatedLSTM, pieces: Iterable[Tensor], hx: State | None, times_of, sequence: bool):
     for piece in pieces:
-        axis = 1 if layer.batch_first and piece.dim() == 3 else 0
-        # float64: a float32 stops counting at 16.7 million steps
-        times = start + steps_before + torch.arange(piece.shape[axis], dtype=torch.float64, device=piece.device)
+        times = times_of(piece)
         with torch.no_grad():
             output, state = layer(piece, hx, times, sequence=sequence)
-        steps_before += piece.shape[axis]
         hx = state
         yield output, state
+
+
+def _steps_axis(layer: GatedLSTM, piece: Tensor) -> int:
+    return 1 if layer.batch_first and piece.dim() == 3 else 0
+
+
+def _counted(layer: GatedLSTM, start: float):
+    before = 0
+
+    def times_of(piece: Tensor) -> Tensor:
+        nonlocal before
+        steps = piece.shape[_steps_axis(layer, piece)]
+        # float64: a float32 stops counting at 16.7 million steps
+        times = start + before + torch.arange(steps, dtype=torch.float64, device=piece.device)
+        before += steps
+        return times
+
+    return times_of
+
+
+def _given(layer: GatedLSTM, times: Iterable[Any]):
+    each, last = iter(times), None
+
+    def times_of(piece: Tensor) -> Tensor:
+        nonlocal last
+        try:
+            own = as_tensor(next(each))
+        except StopIteration:
+            raise ValueError("times must be those of each piece, but there are more pieces") from None
+        axis = _steps_axis(layer, piece) if own.dim() == 2 else 0
+        if own.dim() in (1, 2) and own.shape[axis]:
+            if last is not None and not bool((own.select(axis, 0) > last).all()):
+                raise ValueError("times must increase from piece to piece, but one begins before the last has ended")
+            last = own.select(axis, -1)
+        return own
+
+    return times_of

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from glstm import GLSTM, SequenceModel, deploy
+from glstm.analysis.energy import CORTEX_M4
 from glstm.bench.cortex_m4 import dense_twin, measure, missing_tools
 from glstm.models import deep_head
+from glstm.runtime.energy import work_of
 from glstm.runtime.export_c import vectors_from
 from glstm.runtime.quantize import dequantized, quantize
 
@@ -32,6 +34,10 @@ def test_it_says_what_pytorch_says_in_far_fewer_instructions(int8):
     # An operation takes an instruction or two, a nonlinear function some fifty: what the schedule saves is saved there.
     for plan, one in zip(plans, found, strict=True):
         assert 0.5 * plan.ops < one.instructions < 8 * plan.ops + 40_000
+    # On paper an instruction takes a cycle or more; loops and calls are instructions that the paper leaves out.
+    for plan, one in zip(plans, found, strict=True):
+        cycles = CORTEX_M4.joules(work_of(plan), 0, 0) / 300e-12
+        assert int8 or 0.6 * one.instructions < cycles < 2 * one.instructions
     assert dense.instructions > 10 * gated.instructions
     assert gated.state < dense.state
     assert gated.stack > 4 * 2 * 30  # two rows of the head's width

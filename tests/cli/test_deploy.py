@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import subprocess
+from importlib.util import find_spec
 
 import onnx
 import pytest
@@ -24,7 +25,8 @@ def run(tmp_path_factory, request):
 
 def test_deploy_says_what_it_brings(run):
     shown = glstm("deploy", run, "--threshold", 0.05, "--seconds", 0.02).stdout
-    for word in ("units", "open", "operations, exact", "mse", "state, bytes", "torch.nn.LSTM", "ONNX Runtime's LSTM"):
+    rows = ("units", "open", "operations, exact", "mse", "state, bytes", "Cortex-M4", "server core")
+    for word in (*rows, "torch.nn.LSTM", "ONNX Runtime's LSTM"):
         assert word in shown
     assert "deployed at 0.05" in shown
 
@@ -69,6 +71,13 @@ def test_export_c_leaves_a_program_that_checks_itself(run, int8, tmp_path):
     assert subprocess.run([tmp_path / "adder"]).returncode == 0
 
 
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="no ziglang")
+def test_export_wasm_leaves_a_module_and_its_loader(run, tmp_path):
+    shown = glstm("export", "wasm", run, "--out", tmp_path, "--name", "adder").stdout
+    assert shown.split() == [str(tmp_path / "adder.wasm"), str(tmp_path / "adder.js")]
+    assert (tmp_path / "adder.wasm").read_bytes().startswith(b"\0asm")
+
+
 def test_export_onnx_is_checked_and_written(run, tmp_path):
     shown = glstm("export", "onnx", run, "--out", tmp_path, "--name", "adder").stdout
     assert "2000 steps" in shown
@@ -86,6 +95,7 @@ def test_export_onnx_is_checked_and_written(run, tmp_path):
         (["deploy", "nowhere"], "nowhere is not there; a run is a folder that glstm train made"),
         (["export", "onnx", "RUN", "--name", "a/b"], "a file's name is made of letters"),
         (["export", "c", "RUN", "--name", "No-Name"], "a name for C is made of lower-case letters"),
+        (["export", "c", "RUN", "--layout", "mbed"], "a layout is one of plain, arduino, zephyr, not 'mbed'"),
         (["export", "onnx", "RUN", "--threshold", 1], "threshold must be a number, at least 0 and below 1, not 1.0"),
     ],
 )

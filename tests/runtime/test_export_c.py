@@ -16,7 +16,8 @@ from glstm.runtime.export_c import export_c, vectors_from
 from glstm.runtime.quantize import dequantized, quantize
 
 V_T = 0.01
-STRICT = ["-pedantic", "-Wall", "-Wextra", "-Werror", "-O2"]
+STRICT = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O2"]
+SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover", "-O1"]
 COMPILERS = [
     pytest.param(
         command,
@@ -104,6 +105,12 @@ def test_main_reads_samples_from_standard_input(tmp_path):
     assert done.stderr == "net: the last sequence has only 20 of 60 samples\n"
     expected = runtime(torch.from_numpy(vectors.x[0, :20]))
     assert np.allclose(np.array(early.split(), np.float32), expected, atol=1e-5)
+    early = [" ".join(map(str, part.flatten().tolist())) for part in (vectors.x[0, :7], vectors.x[1], vectors.x[2, :1])]
+    done = run(program, "\n\n".join(early) + "\n\n")  # an empty line ends a sequence that is shorter
+    assert done.stderr == ""
+    expected = [runtime(torch.from_numpy(x)) for x in (vectors.x[0, :7], vectors.x[1], vectors.x[2, :1])]
+    answers = np.array([line.split() for line in done.stdout.splitlines()], np.float32)
+    assert np.allclose(answers, np.stack(expected), atol=1e-5)
     assert run(program).stdout == ""
     for wrong, says in (("1 2 three", "something that is no number"), ("1 2", "ends within a sample of 3 numbers")):
         done = run(program, wrong)
@@ -156,11 +163,29 @@ def test_two_networks_live_in_one_program(tmp_path):
     assert run(tmp_path / "program").returncode == 0
 
 
-@pytest.mark.parametrize("name", ["", "Digits", "1st", "a-b", "../x", "a b", "glstm", "string"])
-def test_a_name_that_is_none_in_c_is_refused(name, tmp_path):
-    with pytest.raises(UserError, match=r"a name for C is made of|is a name that the exported files use"):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *((name, "a name for C is made of") for name in ("", "Digits", "1st", "a-b", "../x", "a b", "é", "_x")),
+        *((name, f"{name} is a keyword of C or C") for name in ("int", "restrict", "class", "while")),
+        *((name, f"{name} is the name of the standard header {name}.h") for name in ("string", "math", "time")),
+        *((name, f"{name} is a name of the standard library") for name in ("main", "stdin", "uint8_t")),
+        *((name, f"{name} is a name that the exported files use") for name in ("glstm", "glstm_layer")),
+        ("a__b", "a__b is a name with two underscores in a row"),
+    ],
+)
+def test_a_name_that_is_none_in_c_is_refused(name, says, tmp_path):
+    with pytest.raises(UserError, match=re.escape(says)):
         exported(network("g-LSTM"), tmp_path, name)
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_gcc
+@pytest.mark.parametrize("int8", [False, True])
+def test_sanitizers_find_nothing(int8, tmp_path):
+    exported(deep_network("stack"), str(tmp_path), int8=int8)
+    done = run(built(["gcc", "-std=c99"], tmp_path, "-DNET_TEST", *SANITIZED))
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_both_files_or_none(tmp_path):

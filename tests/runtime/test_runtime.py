@@ -87,7 +87,7 @@ def test_what_it_costs():
     assert runtime.openness == pytest.approx(k.gt(0).double().mean().item())
     assert runtime.lstm_ops == glstm.count_ops(STEPS, 16, 1)
     plan = runtime.plan
-    arrays = [*plan.layers[0].constants, plan.head[0].weight, plan.head[0].bias]
+    arrays = [*plan.layers[0].constants, plan.head.dense[0].weight, plan.head.dense[0].bias]
     assert runtime.memory.constant == sum(array.nbytes for array in arrays)
     stream = runtime.stream()
     assert runtime.memory.state == stream._words.nbytes + stream._numbers.nbytes
@@ -199,7 +199,7 @@ def test_gradients_and_half_precision_do_not_matter():
         (lambda m: deploy(m, [1.0, float("nan")]), "one increasing row of numbers"),
         (lambda m: deploy(m, [1.0, float("inf")]), "times must be finite"),
         (lambda m: deploy(m, []), "one increasing row of numbers"),
-        (lambda m: deploy(m, None), "steps must be a number of steps, such as 784, or their times, .* not None"),
+        (lambda m: deploy(m, object()), "steps must be a number of steps, such as 784, or their times, .* not <object"),
         (lambda m: deploy(m, "60"), "steps must be a number of steps, .* not '60'"),
         (lambda m: deploy(m, True), "steps must be a number of steps, .* not True"),
         (lambda m: deploy(m, 60.0), "steps must be a number of steps, .* not 60.0"),
@@ -228,9 +228,6 @@ def test_what_does_not_fit_is_named(wrong, says):
 
 
 def test_what_cannot_be_deployed_is_named():
-    both = glstm.SequenceModel(glstm.GLSTM(1, 4, bidirectional=True), torch.nn.Linear(8, 2))
-    with pytest.raises(ValueError, match="bidirectional"):
-        deploy(both, STEPS)
     lost = network("g-LSTM")
     with torch.no_grad():
         lost.layer.weight_hh_l0[0, 0] = torch.nan
@@ -241,7 +238,7 @@ def test_what_cannot_be_deployed_is_named():
         def forward(self, input):
             return 2 * super().forward(input)
 
-    with pytest.raises(ValueError, match="not Doubled"):
+    with pytest.raises(ValueError, match="not of Doubled"):
         deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), Doubled(4, 2)), STEPS)
 
     class Other(glstm.SequenceModel):
@@ -260,9 +257,6 @@ def test_what_cannot_be_deployed_is_named():
         deploy(glstm.SequenceModel(torch.nn.GRU(1, 4), torch.nn.Linear(4, 2)), STEPS)
     with pytest.raises(ValueError, match="threshold must be a number"):
         deploy(network("g-LSTM"), STEPS, "0.1")
-    odd = glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()))
-    with pytest.raises(ValueError, match=r"a head is a Linear, or .* not Linear, Tanh"):
-        deploy(odd, STEPS)
 
 
 def test_a_network_in_which_nothing_opens_is_refused():

@@ -10,7 +10,7 @@ from networks import KINDS, STEPS, deep_network, network, thresholded
 from safetensors.numpy import save
 
 from glstm import deploy
-from glstm.errors import UserError
+from glstm.errors import StreamWarning, UserError
 
 V_T = 0.01
 
@@ -160,14 +160,21 @@ def test_a_step_keeps_nothing(tmp_path):
     assert sum(row.size_diff for row in own) < 200  # a counter, not something a step
 
 
-def test_past_the_end_the_state_stays():
+def test_past_the_end_the_state_stays_and_the_stream_says_so_once():
     model = network("g-LSTM")
     x = samples(model)
     stream = deploy(model, STEPS, V_T).stream()
+    assert not stream.finished
     expected = feed(stream, x)
-    assert stream.step(100.0) is None
+    assert stream.finished
+    with pytest.warns(StreamWarning, match="deployed for 60 steps: later samples are ignored") as warned:
+        assert [stream.step(100.0), stream.step(100.0)] == [None, None]
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
     assert stream.position == STEPS
     assert np.array_equal(stream.output(), expected)
+    stream.reset()
+    assert not stream.finished
 
 
 def test_a_sample_of_the_wrong_size_is_named():

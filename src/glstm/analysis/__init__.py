@@ -1,4 +1,4 @@
-"""Analysis of networks: operation counts, gradient flow."""
+"""Analysis of networks: operation counts, energy, gradient flow."""
 
 from glstm.analysis.gradient_flow import gradient_flow as gradient_flow
 from glstm.analysis.operations import count_cached_ops as count_cached_ops

@@ -230,3 +230,72 @@ def cortex_m4(
     about = {"steps": steps, "threshold": threshold, "operations": runtime.ops, "openness": runtime.openness}
     write_json(out, {**describe(), **about, **figures})
     Console().print(f"written to {out}")
+
+
+@app.command()
+def streams(
+    steps: Annotated[int, typer.Option(min=1, help="Of the stream without an end.")] = 10_000_000,
+    seconds: Annotated[float, typer.Option(min=0.01, help="For each contender.")] = 1.5,
+    out: Annotated[Path, typer.Option(help="Where to write the figures, as JSON.")] = Path("runs/bench/streams.json"),
+) -> None:
+    """Streams without an end and with gaps: that they are the layer, what a step costs, in Python, C and a Cortex-M4.
+
+    Needs a C compiler; the Cortex-M4 is left out where its compiler or emulator is not there.
+    """
+    from glstm.bench import streams as bench
+    from glstm.bench.cortex_m4 import missing_tools
+    from glstm.bench.machine import describe
+    from glstm.storage import make_folder, write_json
+
+    if steps % (10 * bench.PIECE):
+        raise UserError(f"--steps is a multiple of {10 * bench.PIECE:,}, not {steps}")
+    make_folder(out.parent)
+    console = Console()
+    parts = {
+        "endless": lambda: bench.endless(steps),
+        "irregular": bench.irregular,
+        "speed": lambda: bench.speed(seconds),
+        "cortex-m4": (lambda: {}) if missing_tools() else bench.on_a_cortex_m4,
+    }
+    found = {}
+    with progress_bar(console) as progress:
+        bar = progress.add_task("", total=len(parts))
+        for name, part in parts.items():
+            progress.update(bar, description=name)
+            found[name] = part()
+            progress.advance(bar)
+    endless, speed = (
+        found["endless"],
+        Table("open", "known window", "periodic", "times", title="C, microseconds a step"),
+    )
+    for where in ("python", "c"):
+        one = endless[where]
+        console.print(
+            f"{where}: {steps:,} steps at {one['microseconds_a_step']:.2f} us, within "
+            f"{one['largest_difference']:.1e} of the layer",
+            highlight=False,
+        )
+    for name, one in found["irregular"].items():
+        both = " and ".join(f"{value:.1e} in {where}" for where, value in one["largest_difference"].items())
+        console.print(f"irregular, {name}: within {both}", highlight=False)
+    for one in found["speed"]:
+        us = one["microseconds_a_step"]
+        speed.add_row(
+            f"{100 * one['openness']['periodic']:.1f} %", f"{us['known window, C']:.3f}", f"{us['periodic, C']:.3f}",
+            f"{one['periodic_by_known']['C']:.2f}",
+        )  # fmt: skip
+    console.print(speed)
+    if found["cortex-m4"]:
+        console.print(_sizes(found["cortex-m4"], bench.PERIOD))
+    write_json(out, {**describe(), **found})
+    console.print(f"written to {out}")
+
+
+def _sizes(figures: dict, steps: int) -> Table:
+    table = Table("on a Cortex-M4", "flash", "state", "stack", "instructions a step", "off by")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, one in figures.items():
+        sizes = [f"{one[size]:,}" for size in ("flash", "state", "stack")]
+        table.add_row(name, *sizes, f"{one['instructions'] / steps:,.0f}", f"{one['difference']:.0e}")
+    return table

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from glstm.cli.options import DataOption, DeviceOption, RunFolderArgument, checked_threshold, require_folder
-from glstm.cli.train import load_recipe
+from glstm.cli.folders import TestOptions, load, require_test
+from glstm.cli.options import DataOption, DeviceOption, ModelFolderArgument, checked_threshold, grouped
 from glstm.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 MOST_CLASSES = 20  # a larger confusion matrix does not fit a terminal
 
 
+@grouped
 def evaluate(
-    run: RunFolderArgument,
+    run: ModelFolderArgument,
     threshold: Annotated[
         list[float] | None,
         typer.Option(
@@ -46,31 +47,30 @@ def evaluate(
     data: DataOption = None,
     device: DeviceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    *,
+    given: TestOptions,
 ) -> None:
     """Test a trained network: error, openness and operations, with units at k <= threshold closed.
 
     Operations are for one sequence through the recurrent layer: of a plain LSTM of this size, of this network as
     the paper counts, and exactly, when the contributions of frozen units are kept instead of computed again. If the
     classes have names, a confusion matrix follows: rows are true classes, columns are answers. With a target for each
-    step the error weighs every sequence alike, and the matrix counts steps.
+    step the error weighs every sequence alike, and the matrix counts steps. A folder of save_pretrained knows no data:
+    [bold]glstm evaluate FOLDER --test new.csv --id run --target kind[/] tests it on a file, read like those for
+    training.
     """
-    from glstm.recipes import make_task
+    from glstm.models import ends_in_softmax
     from glstm.training.evaluate import confusion, error_sums, mean_cost, threshold_at
     from glstm.training.fabric import available_device
-    from glstm.training.run import RunFolder
 
-    require_folder(data)
     where = available_device(device or "auto")
-    folder = RunFolder(run)
-    model = folder.load_model(last).to(where)
+    subject = load(run, given, data, where, last=last)
+    model = subject.model
     layer = first_gated(model)
     thresholds = [None] if layer is None else [checked_threshold(one) for one in threshold or [layer.threshold]]
     if layer is None and threshold:
         raise UserError(f"{run} has no gates that a threshold could close: leave out --threshold")
-    task = make_task(load_recipe(folder), data or folder.data(), where, again=True)
-    folder.check_artifacts(task)
-    if not task.test_size:
-        raise UserError(f"{task.name} has no test part")
+    task = require_test(subject)
     if picture is not None and not task.classes:
         raise UserError(f"--picture draws a confusion matrix, and {task.name} has no named classes")
 
@@ -85,7 +85,9 @@ def evaluate(
                 price = {} if layer is None else asdict(mean_cost(layer, task))
                 if task.classes and matrix is None:  # at the first threshold
                     matrix = confusion(model, task, batch).tolist()
-            figures = {"loss": float(loss) / task.test_size, task.metric: float(error) / task.test_size}
+            # The loss is of outputs before a softmax.
+            figures = {} if ends_in_softmax(model) else {"loss": float(loss) / task.test_size}
+            figures |= {task.metric: float(error) / task.test_size}
             rows.append({"threshold": value, **figures, **price})
     if picture is not None and matrix is not None:
         _draw(matrix, task.classes or (), picture)

@@ -1,125 +1,227 @@
-"""`glstm export`: a trained network as C, or as ONNX."""
+"""`glstm export`: a trained network as C, as WebAssembly, or as ONNX."""
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption, checked_threshold, require_folder
-from glstm.cli.train import load_recipe
+from glstm.cli.folders import ScheduleOptions, Subject, load, require_test
+from glstm.cli.options import DataOption, ModelFolderArgument, ThresholdOption, checked_threshold, grouped
 from glstm.errors import UserError
 
-app = typer.Typer(no_args_is_help=True, help="A trained network as plain C for a microcontroller, or as ONNX.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="A trained network as plain C for a microcontroller, as WebAssembly for a browser, or as ONNX.",
+)
 
 CALIBRATION = 500  # training sequences that int8 scales are chosen on
 SELF_TEST = 3  # sequences in the self-test
+UNKNOWN_STEPS = 50  # in the check of a graph whose network says nothing about its sequences
 
 
 @app.command("c")
+@grouped
 def export_to_c(
-    run: RunFolderArgument,
-    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    run: ModelFolderArgument,
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("."),
     name: Annotated[str, typer.Option(help="Of the files, and before every name in them.")] = "network",
     threshold: ThresholdOption = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
+    layout: Annotated[
+        str,
+        typer.Option(
+            help="plain: the two files; arduino: a folder NAME that is an Arduino library with an example; zephyr: one "
+            "that is a module for Zephyr and for CMake."
+        ),
+    ] = "plain",
     data: DataOption = None,
+    *,
+    given: ScheduleOptions,
 ) -> None:
     """One .h and one .c: portable C99, no library, no allocation, state in the caller's struct.
 
     With -DNAME_MAIN the .c is a program that reads samples from standard input, with -DNAME_TEST one that compares
-    itself with PyTorch on sequences from the test set.
+    itself with PyTorch on sequences from the test set. Of a folder that save_pretrained wrote, say how long a sequence
+    is by --steps or --times, and give --test for sequences; without, those of the self-test are random.
     """
-    from glstm.runtime import deploy
+    from glstm.runtime.c_layouts import check_layout
+    from glstm.runtime.c_names import check_name
     from glstm.runtime.export_c import export_c, vectors_from
     from glstm.runtime.plan import constant_bytes
-    from glstm.runtime.quantize import constant_bytes_int8, dequantized, quantize
-    from glstm.training.evaluate import predict_deployed, sums_of
+    from glstm.runtime.quantize import constant_bytes_int8, dequantized
 
-    model, task, threshold = load_with_task(run, threshold, data)
-    times = task.schedule()
-    runtime, quantized, console = deploy(model, times, threshold), None, Console()
-    plan = runtime.plan
+    check_name(name)
+    check_layout(layout)
+    subject, model, threshold = _load(run, threshold, given, data)
+    task, console = subject.task, Console()
+    runtime = deployed(model, subject.schedule(), threshold)
+    plan, quantized = runtime.plan, None
     if int8:
-        quantized = quantize(plan, calibration(task))
+        quantized = _quantized(subject, model, runtime, threshold, console)
         model = dequantized(model, plan, quantized)
-        both = runtime, deploy(model, times, threshold)
-        sums = [float(sums_of(predict_deployed(one), task)[1]) for one in both]
-        errors = [task.format_error(one / task.test_size) for one in sums]
-        text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
-        console.print(text, highlight=False)
-    x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], task.steps)
-    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized)
+    if task is None:
+        x = random_samples(plan, SELF_TEST)
+        text = "the self-test's inputs are random, of the network's range: --test FILE takes real ones"
+        console.print(text, highlight=False, soft_wrap=True)
+    else:
+        x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], plan.steps)
+    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized, layout=layout)
     size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
     console.print(f"{size:,} bytes of constant data, {plan.state_bytes:,} bytes of state", highlight=False)
     for file in files:
         console.print(str(file), highlight=False, soft_wrap=True, markup=False)
 
 
+def _quantized(subject: Subject, model: Any, runtime: Any, threshold: float, console: Console):
+    """The network's weights in 8 bits; says what that costs."""
+    from glstm.runtime.quantize import dequantized, quantize
+    from glstm.training.evaluate import predict_deployed, sums_of
+
+    task, plan = subject.task, runtime.plan
+    if task is None:
+        text = "int8 scales are chosen for random inputs, and their error is not known: --test FILE takes real ones"
+        console.print(text, highlight=False, soft_wrap=True)
+        return quantize(plan, random_samples(plan, CALIBRATION))
+    quantized = quantize(plan, calibration(task, steps=plan.steps))
+    both = runtime, deployed(dequantized(model, plan, quantized), subject.schedule(), threshold)
+    sums = [float(sums_of(predict_deployed(one), task)[1]) for one in both]
+    errors = [task.format_error(one / task.test_size) for one in sums]
+    text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
+    console.print(text, highlight=False)
+    return quantized
+
+
 @app.command()
+@grouped
+def wasm(
+    run: ModelFolderArgument,
+    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    name: Annotated[str, typer.Option(help="Of the files: NAME.wasm and NAME.js.")] = "network",
+    threshold: ThresholdOption = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
+    data: DataOption = None,
+    *,
+    given: ScheduleOptions,
+) -> None:
+    """NAME.wasm, the exported C as WebAssembly that imports nothing, and NAME.js, a module that loads it.
+
+    Needs clang and wasm-ld, or the extra wasm.
+    """
+    from glstm.runtime.c_names import check_name
+    from glstm.runtime.export_wasm import export_wasm, wasm_compiler
+
+    check_name(name)
+    wasm_compiler()
+    subject, model, threshold = _load(run, threshold, given, data, with_task=int8)
+    runtime, console = deployed(model, subject.schedule(), threshold), Console()
+    quantized = _quantized(subject, model, runtime, threshold, console) if int8 else None
+    for file in export_wasm(runtime.plan, out, name, quantized):
+        console.print(str(file), highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command()
+@grouped
 def onnx(
-    run: RunFolderArgument,
+    run: ModelFolderArgument,
     out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
     name: Annotated[str, typer.Option(help="Of the files: NAME.onnx and NAME-step.onnx.")] = "network",
     threshold: ThresholdOption = None,
+    data: DataOption = None,
+    *,
+    given: ScheduleOptions,
 ) -> None:
     """NAME.onnx for whole sequences of any length and batch, NAME-step.onnx for one step with its state.
 
-    Both are compared with PyTorch in ONNX Runtime before they are written.
+    Both are compared with PyTorch in ONNX Runtime before they are written. A bidirectional network has no single step.
+    Times that are not 1, 2, ... are part of the graph of whole sequences; a folder that save_pretrained wrote needs
+    them by --times.
     """
-    from glstm.runtime.check_onnx import differences
+    from glstm.runtime.check_onnx import LENGTHS, differences
     from glstm.runtime.export_onnx import export_step, export_whole
     from glstm.storage import make_folder, write_together
 
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise UserError(f"a file's name is made of letters, digits, _, . and -, such as digits, not {name!r}")
     make_folder(out)
-    folder, model, threshold = _load(run, threshold)
-    model = model.float()
+    subject, model, threshold = _load(run, threshold, given, data, with_task=False)
     model.layer.threshold = threshold
-    times = folder.shared_times()
-    whole, step = export_whole(model, times), export_step(model)
+    steps, times = _steps_and_times(subject)
+    try:
+        whole = export_whole(model, times)
+        step = None if model.layer.bidirectional else export_step(model)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     console = Console()
-    for what, difference in differences(model, whole, step, folder.steps(), times).items():
+    checked = steps if given == ScheduleOptions() else min(steps, max(LENGTHS))
+    for what, difference in differences(model, whole, step, checked, times).items():
         console.print(f"{what}: within {difference:.1e} of PyTorch", highlight=False)
-    files = {f"{name}.onnx": whole.SerializeToString(), f"{name}-step.onnx": step.SerializeToString()}
+    files = {f"{name}.onnx": whole.SerializeToString()}
+    if step is not None:
+        files[f"{name}-step.onnx"] = step.SerializeToString()
     write_together(out, files)
     for file in files:
         console.print(str(out / file), highlight=False, soft_wrap=True, markup=False)
 
 
-def require_test(task) -> None:
-    if not task.test_size:
-        raise UserError(f"{task.name} has no test part, on which this is measured: train with --test")
+def _steps_and_times(subject: Subject) -> tuple[int, Any]:
+    """How many steps a check takes, and the times that become part of the graph; None: steps are counted there."""
+    layer, seen = subject.model.layer, subject.model.layer.seen
+    nothing_said = subject.task is None and subject.known is None and subject.given == ScheduleOptions()
+    if nothing_said and (seen is None or not layer.gate.names):  # no gate knows anything about times
+        return UNKNOWN_STEPS, None
+    if nothing_said and not seen.counted:
+        raise UserError(
+            f"{subject.path} was trained at times from {seen.in_words}: give the times of the steps by --times"
+        )
+    schedule = subject.schedule()
+    return (schedule, None) if isinstance(schedule, int) else (len(schedule), schedule)
+
+
+def deployed(model: Any, schedule: Any, threshold: float):
+    """`glstm.deploy`; what it says of a network or times that do not fit is for the user."""
+    from glstm.runtime import deploy
+
+    try:
+        return deploy(model, schedule, threshold)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def random_samples(plan: Any, count: int):
+    """Sequences (T, N, inputs) such as a network reads whose inputs are standardised, always the same ones."""
+    import torch
+
+    x = torch.randn(plan.steps, count, plan.inputs, generator=torch.Generator().manual_seed(0))
+    if plan.standard is None:
+        return x
+    x = x * torch.from_numpy(plan.standard.scale) + torch.from_numpy(plan.standard.mean)
+    if plan.missing != "refuse":
+        x[torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.2] = torch.nan
+    return x
 
 
 def load_with_task(run: Path, threshold: float | None, data: Path | None):
     """The run's model in float32, its task and the threshold to use."""
-    from glstm.recipes import make_task
-
-    require_folder(data)
-    folder, model, threshold = _load(run, threshold)
-    task = make_task(load_recipe(folder), data or folder.data(), again=True)
-    folder.check_artifacts(task)
-    require_test(task)
-    return model.float(), task, threshold
+    subject, model, threshold = _load(run, threshold, ScheduleOptions(), data)
+    return model, require_test(subject), threshold
 
 
-def calibration(task, count: int = CALIBRATION):
-    """Training sequences (T, B, D) that int8 scales are chosen on."""
+def calibration(task, count: int = CALIBRATION, steps: int | None = None):
+    """Training sequences (T, B, D) that int8 scales are chosen on, of so many steps; None: of the task's."""
     import torch
 
     from glstm.data import Batch
 
     batch = Batch(*task.cut(task.stage(0, 0), slice(0, min(count, task.train_size))))
-    if batch.lengths is None:
+    steps = task.steps if steps is None else steps
+    if batch.lengths is None and len(batch.x) == steps:
         return batch.x
     # Not with zeros after a sequence's end, which no sensor ever says: its last sample again.
-    ends = (batch.lengths - 1).view(1, -1, 1)
-    steps = torch.arange(task.steps).view(-1, 1, 1)
-    places = torch.minimum(steps, ends).expand(-1, -1, batch.x.shape[2])
-    return batch.x.gather(0, places)
+    lengths = torch.full((batch.size,), len(batch.x)) if batch.lengths is None else batch.lengths
+    places = torch.minimum(torch.arange(steps).view(-1, 1, 1), (lengths - 1).view(1, -1, 1))
+    return batch.x.gather(0, places.expand(-1, -1, batch.x.shape[2]))
 
 
 def whole_length(x, steps: int):
@@ -129,13 +231,13 @@ def whole_length(x, steps: int):
     return pad(x, (0, 0, 0, 0, 0, steps - len(x)))
 
 
-def _load(run: Path, threshold: float | None):
-    """The run's folder, its model and the threshold to use."""
-    from glstm.training.run import RunFolder
-
-    folder = RunFolder(run)
-    model = deployable(run, folder.load_model())
-    return folder, model, chosen_threshold(model.layer.threshold, threshold)
+def _load(run: Path, threshold: float | None, given: ScheduleOptions, data: Path | None, *, with_task: bool = True):
+    """What the folder and the options say, the model in float32 and the threshold to use."""
+    subject = load(run, given, data, with_task=with_task)
+    model = deployable(run, subject.model).float()
+    if subject.task is not None:
+        require_test(subject)
+    return subject, model, chosen_threshold(model.layer.threshold, threshold)
 
 
 def deployable(run: Path, model):

@@ -50,6 +50,9 @@ def grouped(verb: Callable) -> Callable:
 
 # Options of all verbs that deploy or export a trained network.
 RunFolderArgument = Annotated[Path, typer.Argument(help="A run folder, as 'glstm train' makes it.", show_default=False)]
+ModelFolderArgument = Annotated[
+    Path, typer.Argument(help="A run folder of 'glstm train', or any that save_pretrained wrote.", show_default=False)
+]
 ThresholdOption = Annotated[
     float | None,
     typer.Option("--threshold", "-t", help="Close units at k <= this; the run's own, or 0.01.", show_default=False),

@@ -12,7 +12,9 @@
    and everything else that the unit has read stays in sums_j. Where a span begins, r_u becomes h_u.
 
    What only some networks do is compiled only where it is asked for: GLSTM_RAW, samples are standardised first;
-   GLSTM_POOL, the head reads a mean or maximum over the steps. */
+   GLSTM_POOL, the head reads a mean or maximum over the steps; GLSTM_HEAD, it is more than linear layers and ReLU;
+   GLSTM_TIMED, each unit's pulse takes the place of the spans, for streams without an end and for times that nobody
+   knows beforehand: see timed.h. With GLSTM_WINDOW a network takes whole windows, by window.h. */
 #ifndef GLSTM_STREAM_H
 #define GLSTM_STREAM_H
 
@@ -20,6 +22,10 @@
 #include <string.h>
 
 #include "place.h"
+
+#ifdef GLSTM_TIMED
+#include "agenda.h"
+#endif
 
 #ifdef GLSTM_INT8
 typedef int8_t glstm_weight; /* times the scale of its row */
@@ -34,12 +40,22 @@ typedef float glstm_weight;
 #define GLSTM_SIGN(x) ((x) < 0 ? -1.0f : 1.0f)
 
 typedef struct {
+#ifdef GLSTM_TIMED
+  uint32_t inputs, units, most_open, shape; /* most_open: at least as many as can be open at once */
+  uint32_t logistic;                        /* candidate: 0 tanh, 1 logistic */
+  const uint64_t *first;                    /* (units), as all of these, in ticks: the moment at which a unit opens, */
+  const uint64_t *length, *period;          /* for how long, and how long until it opens again; 0: never */
+  const uint64_t *peak;                     /* from its opening to where k is largest, which may lie outside */
+  const uint8_t *shift;                     /* bits that a distance from the peak loses, so that 32 can hold it */
+  const float *steep;                       /* 2^shift / width */
+#else
   uint32_t inputs, units, most_open, spans; /* most_open: the largest number of units that are open at once */
   uint32_t logistic;                    /* candidate: 0 tanh, 1 logistic */
   const uint32_t *start;                /* (spans + 1): first steps, counted from 0; then the end */
   const uint32_t *change;               /* (spans + 1): where in `opens` the units of each span begin */
   const uint16_t *opens;                /* the units of each span, increasing */
   const float *k;                       /* for every step, the openness of its open units; NULL: all 1 */
+#endif
   const uint32_t *row;                  /* (units + 1): where in w_h a unit's columns begin, in columns */
   const glstm_weight *w_x, *w_h;        /* (units, inputs, 4) and (columns, 4); gates in the order i f g o */
   const float *scale_x, *scale_h;       /* (units, 4), of int8 weights */
@@ -49,15 +65,21 @@ typedef struct {
 #endif
 } glstm_layer;
 
+/* A stage of the head: weights, and what follows: 0 nothing, 1 a ReLU, more in head.h. */
 typedef struct {
-  uint32_t inputs, outputs, relu;
+  uint32_t inputs, outputs, then;
   const glstm_weight *w; /* (outputs, inputs) */
   const float *scale;    /* (outputs), of int8 weights */
   const float *bias;     /* (outputs) */
+#ifdef GLSTM_HEAD
+  float number;              /* a slope, or what is added to a variance */
+  const float *gain, *shift; /* (outputs), of a layer norm */
+  const uint16_t *places;    /* (inputs), if w is NULL: where the numbers go; NULL: they stay in their order */
+#endif
 } glstm_dense;
 
 typedef struct {
-  uint32_t steps, layers, dense, widest; /* widest: outputs of the widest dense layer */
+  uint32_t steps, layers, dense, widest; /* steps: 0 if it is timed; widest: outputs of the widest dense layer */
   const glstm_layer *layer;
   const glstm_dense *head;
 #ifdef GLSTM_RAW
@@ -73,8 +95,16 @@ enum { GLSTM_NOW, GLSTM_MEAN, GLSTM_MAX };
    pooled, what is (units). Before the layers' come the last values of the inputs, if missing ones are carried. */
 typedef struct {
   uint32_t *step;
+#ifdef GLSTM_TIMED
+  glstm_agenda *place; /* one per layer, as below */
+#else
   glstm_place *place; /* one per layer */
-  float *number;      /* of the whole network */
+#endif
+  float *number; /* of the whole network */
+#ifdef GLSTM_TIMED
+  uint64_t *opens;  /* (units) of each layer: when a unit opens, or has opened, if it is open */
+  uint16_t *agenda; /* of each layer, the units that wait to open (units), and those that are open (most_open) */
+#endif
 } glstm_state;
 
 static inline uint32_t glstm_own_numbers(const glstm_layer *l) { return 6 * l->units + 2 * l->most_open; }
@@ -175,6 +205,7 @@ static inline void glstm_read_all(const glstm_layer *l, uint32_t j, const float 
   }
 }
 
+#ifndef GLSTM_TIMED
 static inline const uint16_t *glstm_open_units(const glstm_layer *l, uint32_t span, uint32_t *open) {
   *open = l->change[span + 1] - l->change[span];
   return l->opens + l->change[span];
@@ -197,6 +228,7 @@ static inline void glstm_begin_span(const glstm_layer *l, glstm_place *at, const
   }
   at->spans++;
 }
+#endif
 
 /* sum += what unit j reads from the sample */
 static inline void glstm_read_sample(const glstm_layer *l, uint32_t j, const float *x, float *sum) {
@@ -230,6 +262,9 @@ static inline void glstm_pool(uint32_t how, uint32_t step, float before, float h
 #define GLSTM_POOL_UNIT(l, step, h, pooled) ((void)0)
 #endif
 
+#ifdef GLSTM_TIMED
+#include "timed.h"
+#else
 static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_place *at, float *number, const float *x) {
   float *h = number, *c = h + l->units, *sums = c + l->units, *r = sums + 4 * (size_t)l->units, *d = r + l->most_open;
   int begins = at->spans < l->spans && l->start[at->spans] == step;
@@ -254,11 +289,12 @@ static inline void glstm_layer_step(const glstm_layer *l, uint32_t step, glstm_p
   }
   at->k_at += open;
 }
+#endif
 
 static inline void glstm_reset(const glstm_model *m, glstm_state s) {
   uint32_t n, numbers = glstm_carried(m);
   for (n = 0; n < m->layers; n++) numbers += glstm_numbers(m->layer + n);
-  *s.step = 0;
+  *s.step = 0; /* from which a timed network knows that its first sample comes */
   memset(s.place, 0, m->layers * sizeof *s.place);
   memset(s.number, 0, numbers * sizeof *s.number);
 }
@@ -280,6 +316,8 @@ static inline void glstm_standardize(const glstm_model *m, glstm_state s, const 
 }
 #endif
 
+#ifndef GLSTM_WINDOW
+#ifndef GLSTM_TIMED
 /* Takes the next sample. After the last step of the schedule it is ignored, and the state does not change. */
 static inline void glstm_step(const glstm_model *m, glstm_state s, const float *x) {
   float *number = s.number + glstm_carried(m);
@@ -292,6 +330,7 @@ static inline void glstm_step(const glstm_model *m, glstm_state s, const float *
   }
   ++*s.step;
 }
+#endif
 
 /* What the head reads after `step` steps: h of the last layer, or its pooled numbers, put into `into` if need be. */
 static inline const float *glstm_read(const glstm_model *m, uint32_t step, const float *number, float *into) {
@@ -304,15 +343,24 @@ static inline const float *glstm_read(const glstm_model *m, uint32_t step, const
   for (n = 0; n < top->units; n++) into[n] = number[n] - number[glstm_own_numbers(top) + n] / (float)step;
   return into;
 }
+#endif
 
-/* The head's output after `step` steps. `space`: 2 x widest numbers, and for a mean one per unit of the last layer. */
-static inline void glstm_output(const glstm_model *m, uint32_t step, const float *number, float *y, float *space) {
-  const float *from = glstm_read(m, step, number, space + 2 * (size_t)m->widest);
+#ifdef GLSTM_HEAD
+#include "head.h"
+#endif
+
+/* The head's output for what it reads. `space`: 2 x widest numbers. */
+static inline void glstm_run_head(const glstm_model *m, const float *from, float *y, float *space) {
   uint32_t n, o, i;
   for (n = 0; n < m->dense; n++) {
     const glstm_dense *d = m->head + n;
     float *into = n + 1 == m->dense ? y : space + (n % 2) * (size_t)m->widest;
+#ifdef GLSTM_HEAD
+    if (!d->w) glstm_put(d, from, into);
+    for (o = 0; d->w && o < d->outputs; o++) {
+#else
     for (o = 0; o < d->outputs; o++) {
+#endif
       const glstm_weight *w = d->w + (size_t)o * d->inputs;
       float sum = 0;
       for (i = 0; i < d->inputs; i++) sum += (float)w[i] * from[i];
@@ -320,10 +368,23 @@ static inline void glstm_output(const glstm_model *m, uint32_t step, const float
       sum *= d->scale[o];
 #endif
       sum += d->bias[o];
-      into[o] = d->relu && sum < 0 ? 0 : sum;
+#ifdef GLSTM_HEAD
+      into[o] = sum;
     }
+    glstm_activate(d, into);
+#else
+      into[o] = d->then && sum < 0 ? 0 : sum;
+    }
+#endif
     from = into;
   }
 }
+
+#ifndef GLSTM_WINDOW
+/* The head's output after `step` steps. `space`: 2 x widest numbers, and for a mean one per unit of the last layer. */
+static inline void glstm_output(const glstm_model *m, uint32_t step, const float *number, float *y, float *space) {
+  glstm_run_head(m, glstm_read(m, step, number, space + 2 * (size_t)m->widest), y, space);
+}
+#endif
 
 #endif

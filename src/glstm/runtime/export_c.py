@@ -1,14 +1,13 @@
 """A deployed network as one .h and one .c: portable C99, no library, no allocation, no global state.
 
-The code is `native/stream.h`, unchanged. This module writes the data and the few functions around it, and
-`c_programs.py` a `main` that reads samples from standard input, and a self-test with vectors from PyTorch.
+The code is `native/stream.h`, unchanged. This module writes the few functions around it, `c_header.py` the header,
+`c_data.py` the data, and `c_programs.py` a `main` that reads samples from standard input, and a self-test with vectors
+from PyTorch. Of plans in time, `c_timed.py` has what differs; `c_windows.py` has overlapping windows.
 """
 
 import copy
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 
 import numpy as np
 import torch
@@ -16,20 +15,20 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.models import SequenceModel
+from glstm.runtime.c_data import network_data
+from glstm.runtime.c_header import about_inputs, declared_classes, known_header
+from glstm.runtime.c_layouts import check_layout, laid_out
+from glstm.runtime.c_names import check_name
 from glstm.runtime.c_programs import Vectors, main_program, self_test
-from glstm.runtime.c_text import c_array, c_string
-from glstm.runtime.head import DensePlan
-from glstm.runtime.plan import LayerPlan, Plan
+from glstm.runtime.c_text import NATIVE
+from glstm.runtime.c_timed import Times as Times
+from glstm.runtime.c_timed import check_timed, timed_code, timed_functions, timed_header, timed_program, timed_self_test
+from glstm.runtime.c_windows import WindowsInC
+from glstm.runtime.plan import Plan
 from glstm.runtime.quantize import Quantized
+from glstm.runtime.timed_plan import TimedPlan
 from glstm.storage import write_together
 from glstm.times import count_up
-
-NATIVE = Path(__file__).parents[1] / "native"
-
-TAKEN = ("glstm", "math", "stdint", "stdio", "string")  # names that the files use themselves, or include
-
-MISSING = {"refuse": "GLSTM_PASS", "carry": "GLSTM_CARRY", "mask": "GLSTM_MASK"}
-POOLS = {None: "GLSTM_NOW", "mean": "GLSTM_MEAN", "max": "GLSTM_MAX"}
 
 
 @torch.no_grad()
@@ -52,21 +51,61 @@ def vectors_from(
     return Vectors(x.transpose(0, 1).numpy(), y.float().numpy(), at.double().numpy())
 
 
-def export_c(plan: Plan, folder: Path | str, name: str, vectors: Vectors, int8: Quantized | None = None) -> list[Path]:
-    """Write NAME.h and NAME.c: both completely, or neither."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r}")
-    if name in TAKEN:
-        raise UserError(f"{name} is a name that the exported files use themselves: choose another, such as digits")
-    _check(plan, vectors)
-    folder = Path(folder)
-    texts = {f"{name}.h": _header(plan, name, int8), f"{name}.c": _source(plan, name, vectors, int8)}
+def export_c(
+    plan: Plan,
+    folder: Path | str,
+    name: str,
+    vectors: Vectors,
+    int8: Quantized | None = None,
+    *,
+    times: Times | None = None,
+    windows: tuple[int, int] | None = None,
+    layout: str = "plain",
+) -> list[Path]:
+    """Write NAME.h and NAME.c: both completely, or neither.
+
+    times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows:
+    (length, hop), for functions that run overlapping windows on a stream without an end. layout: "plain", only these
+    two; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a module for Zephyr and CMake.
+    """
+    check_name(name)
+    check_layout(layout)
+    folder, times = Path(folder), times or Times()
+    header, source = c_texts(plan, name, vectors, int8, times=times, windows=windows)
+    texts = laid_out(layout, plan, name, header, source, times)
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
 
 
-def _check(plan: Plan, vectors: Vectors) -> None:
+def c_texts(
+    plan: Plan,
+    name: str,
+    vectors: Vectors | None,
+    int8: Quantized | None,
+    *,
+    times: Times,
+    windows: tuple[int, int] | None = None,
+) -> tuple[str, str]:
+    """The header and the source, as `export_c` writes them; without vectors, without a self-test."""
+    cut = None if windows is None else WindowsInC(plan, name, *windows)
+    if isinstance(plan, TimedPlan):
+        check_timed(plan, vectors, times)
+    else:
+        _check(plan, vectors, times)
+    if cut is not None:
+        cut.check(times)
+    return _header(plan, name, int8, times, cut), _source(plan, name, vectors, int8, times, cut)
+
+
+def _check(plan: Plan, vectors: Vectors | None, times: Times) -> None:
     """A self-test that cannot pass is not written."""
+    if times.tick is not None:
+        raise UserError(
+            "the times of this network's steps are known already, so C is told none: leave out the tick, or deploy "
+            "without steps"
+        )
+    if vectors is None:
+        return
     expected = (len(vectors.x), plan.steps, plan.inputs)
     if vectors.x.shape != expected:
         raise UserError(f"the self-test's sequences must have shape {expected}, but have {vectors.x.shape}")
@@ -77,116 +116,51 @@ def _check(plan: Plan, vectors: Vectors) -> None:
         )
 
 
-def _header(plan: Plan, name: str, int8: Quantized | None) -> str:
-    upper, kind = name.upper(), "int8" if int8 else "float32"
-    units = ", ".join(str(layer.units) for layer in plan.layers)
-    about = _about_times(plan) + _about_inputs(plan)
-    return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for sequences of {plan.steps} steps.
-   Written by glstm. Needs no library, allocates nothing, has no state except the caller's.{about} */
-#ifndef {upper}_H
-#define {upper}_H
-
-#include <stdint.h>
-
-{(NATIVE / "place.h").read_text().strip()}
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OUTPUTS = {plan.outputs} }};
-
-/* All data that changes. It may be copied and stored; {name}_reset makes it ready. */
-typedef struct {{
-  uint32_t step;
-  glstm_place place[{len(plan.layers)}];
-  float number[{plan.numbers}];
-}} {name}_state;
-
-void {name}_reset({name}_state *state);
-
-/* Takes the next sample, {upper}_INPUTS numbers. Returns 1 if more are expected, 0 if it was the last, or one too many,
-   which is ignored. */
-int {name}_step({name}_state *state, const float *x);
-
-/* The network's output for the samples taken so far: {upper}_OUTPUTS numbers. */
-void {name}_output(const {name}_state *state, float *y);
-{_declared_classes(plan, name)}
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
-"""
+def _header(plan: Plan, name: str, int8: Quantized | None, times: Times, cut: WindowsInC | None) -> str:
+    kind = "int8" if int8 else "float32"
+    if isinstance(plan, TimedPlan):
+        header = timed_header(plan, name, kind, times, about_inputs(plan), declared_classes(plan, name))
+    else:
+        header = known_header(plan, name, kind)
+    return cut.declared_in(header) if cut else header
 
 
-def _about_times(plan: Plan) -> str:
-    """When samples are due: a schedule is right at its own times only."""
-    if all(layer.k is None for layer in plan.layers):
-        return "\n   Times do not matter: every unit is open at every sample."
-    times = plan.times
-    first, steps = float(times[0]), len(times)
-    step = float(times[-1] - first) / max(steps - 1, 1)
-    if np.allclose(times, first + step * np.arange(steps), rtol=0, atol=1e-3 * step):
-        every = f"a sample every {step:.6g}, the first" if steps > 1 else "one sample,"
-        counted = first == step == 1
-        unit = "steps are counted" if counted else "in the unit of the times of training"
-        return f"\n   Times: {every} at {first:.10g}; {unit}."
-    return "\n" + "\n".join(
-        wrap(
-            f"Times: the samples are due at these, in the unit of the times of training: "
-            f"{', '.join(f'{time:.10g}' for time in times)}.",
-            117, initial_indent="   ", subsequent_indent="   ",
-        )
-    )  # fmt: skip
+def _source(
+    plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None, times: Times, cut: WindowsInC | None
+) -> str:
+    whom = "PyTorch with the same int8 weights" if int8 else "PyTorch"
+    parts = [_opening(name), _options(plan, int8), _code(plan), network_data(plan, name, int8)]
+    windows = cut.functions if cut else ""
+    if isinstance(plan, TimedPlan):
+        parts += [timed_functions(plan, name, times), windows, timed_program(plan, name, times)]
+        parts += [] if vectors is None else [timed_self_test(plan, name, vectors, whom, times)]
+    else:
+        parts += [_functions(plan, name), windows, main_program(plan, name)]
+        parts += [] if vectors is None else [self_test(plan, name, vectors, whom)]
+    return timed_code(plan, "\n".join(part for part in parts if part))
 
 
-def _about_inputs(plan: Plan) -> str:
-    if plan.standard is None:
-        return ""
-    carries = "\n   NAN is a missing value: the input's last one takes its place, or its mean if there is none yet"
-    masks = ";\n   the network also reads which ones are missing"
-    missing = {"refuse": "", "carry": f"{carries}.", "mask": f"{carries}{masks}."}[plan.missing]
-    fast = "\n   So do not compile it with -ffast-math, which takes every number for one." if missing else ""
-    return f"\n   Inputs are raw numbers, in the unit of the training data: they are standardised here.{missing}{fast}"
+def _options(plan: Plan, int8: Quantized | None) -> str:
+    """Which parts of the code are compiled."""
+    asked = {
+        "INT8": int8 is not None,
+        "RAW": plan.standard is not None,
+        "POOL": plan.pool is not None,
+        "WINDOW": plan.two_ways,
+        "HEAD": not plan.head.is_plain,
+    }
+    names = [name for name, is_asked in asked.items() if is_asked]
+    if not plan.head.is_plain:
+        names += [f"WITH_{kind.upper()}" for kind in sorted({one.kind for one in plan.head.activations} - {"relu"})]
+    return "".join(f"#define GLSTM_{name}\n" for name in names)
 
 
-def _declared_classes(plan: Plan, name: str) -> str:
-    if plan.classes is None:
-        return ""
-    return f"""
-/* The names of the outputs: UTF-8. */
-extern const char *const {name}_classes[{name.upper()}_OUTPUTS];
-"""
-
-
-def _source(plan: Plan, name: str, vectors: Vectors, int8: Quantized | None) -> str:
-    pooled = plan.pool is not None
-    layers = [_layer(name, number, layer, int8, pooled) for number, layer in enumerate(plan.layers)]
-    head = [_dense(name, number, dense, int8) for number, dense in enumerate(plan.head)]
-    numbers = [plan.steps, len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
-    if plan.standard:
-        numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
-    parts = [
-        _opening(name),
-        "#define GLSTM_INT8\n" if int8 else "",
-        "#define GLSTM_RAW\n" if plan.standard else "",
-        "#define GLSTM_POOL\n" if pooled else "",
-        (NATIVE / "stream.h").read_text().replace('#include "place.h"\n\n', ""),
-        *(data for data, _ in layers),
-        *(data for data, _ in head),
-        f"static const glstm_layer {name}_layers[] = {{{', '.join(row for _, row in layers)}}};",
-        f"static const glstm_dense {name}_head[] = {{{', '.join(row for _, row in head)}}};",
-        f"{c_array(f'{name}_mean', plan.standard.mean)}\n{c_array(f'{name}_scale', plan.standard.scale)}"
-        if plan.standard
-        else "",
-        f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n",
-        _classes(plan, name),
-        _functions(plan, name),
-        main_program(plan, name),
-        self_test(plan, name, vectors, "PyTorch with the same int8 weights" if int8 else "PyTorch"),
-    ]
-    return "\n".join(part for part in parts if part)
+def _code(plan: Plan) -> str:
+    """stream.h with what it includes, as far as this network needs it."""
+    text = (NATIVE / "stream.h").read_text().replace('#include "place.h"\n\n', "")
+    head = "" if plan.head.is_plain else (NATIVE / "head.h").read_text() + "\n"
+    text = text.replace('#ifdef GLSTM_HEAD\n#include "head.h"\n#endif\n\n', head)
+    return text + ("\n" + (NATIVE / "window.h").read_text() if plan.two_ways else "")
 
 
 def _opening(name: str) -> str:
@@ -197,50 +171,22 @@ def _opening(name: str) -> str:
 """
 
 
-def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pooled: bool) -> tuple[str, str]:
-    """Its arrays, and the row that points to them. `pooled`: something in the network is."""
-    weights = int8.layers[number] if int8 else None
-    arrays = {
-        "start": plan.start,
-        "change": plan.change,
-        "opens": plan.opens,
-        "k": plan.k,
-        "row": plan.row,
-        "w_x": weights.w_x if weights else plan.w_x,
-        "w_h": weights.w_h if weights else plan.w_h,
-        "scale_x": weights.scale_x if weights else None,
-        "scale_h": weights.scale_h if weights else None,
-        "bias": plan.bias,
-    }
-    numbers = [plan.inputs, plan.units, plan.most_open, plan.spans, int(plan.logistic)]
-    return _arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
-
-
-def _dense(name: str, number: int, plan: DensePlan, int8: Quantized | None) -> tuple[str, str]:
-    weights = int8.head[number] if int8 else None
-    outputs, inputs = plan.weight.shape
-    arrays = {
-        "w": weights.weight if weights else plan.weight,
-        "scale": weights.scale if weights else None,
-        "bias": plan.bias,
-    }
-    return _arrays(f"{name}_head{number}", arrays, [inputs, outputs, int(plan.relu)], [])
-
-
-def _arrays(prefix: str, arrays: dict[str, np.ndarray | None], first: list[int], last: list[str]) -> tuple[str, str]:
-    data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
-    places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
-    return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"
-
-
-def _classes(plan: Plan, name: str) -> str:
-    if plan.classes is None:
-        return ""
-    names = ",\n".join(f"  {c_string(one)}" for one in plan.classes)
-    return f"const char *const {name}_classes[{name.upper()}_OUTPUTS] = {{\n{names}\n}};\n"
+def _window_function(plan: Plan, name: str) -> str:
+    rows = "state->room" if plan.room else "0"
+    return f"""void {name}_run({name}_state *state, const float *x, float *y) {{
+  float space[{2 * plan.widest}], read[{plan.read}];
+  glstm_state view;
+  glstm_window window;
+  view.step = &state->step, view.place = state->place, view.number = state->number;
+  window.room = {rows}, window.wide = {max(plan.kept_rows, default=0)}, window.every = {int(plan.every)};
+  glstm_run_window(&{name}_model, view, window, x, y, space, read);
+}}
+"""
 
 
 def _functions(plan: Plan, name: str) -> str:
+    if plan.two_ways:
+        return _window_function(plan, name)
     step = f"glstm_step(&{name}_model, {name}_view(state), x);"
     if plan.standard:
         step = f"""float standard[{plan.layers[0].inputs}];

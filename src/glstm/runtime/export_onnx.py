@@ -7,7 +7,7 @@ computed in the graph from the time of each step, so a model contains the gates,
 import json
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 import glstm
 from glstm.extras import needed_by
@@ -16,7 +16,7 @@ from glstm.models import SequenceModel
 from glstm.ops.onnx_graph import OPSET, Graph, cell, recurrence
 from glstm.ops.onnx_graph import value_info as _value
 from glstm.runtime.gate_graph import openness_of
-from glstm.runtime.head import linear_parts, outputs_of
+from glstm.runtime.head import Activation, head_parts, outputs_of
 from glstm.runtime.raw import InputPlan, input_plan, output_unit
 
 with needed_by("exporting ONNX"):
@@ -206,9 +206,9 @@ def _transposed(graph: Graph, weight: Tensor) -> str:
 
 
 def _head(graph: Graph, model: SequenceModel, value: str) -> str:
-    for part in linear_parts(model):
-        if isinstance(part, nn.ReLU):
-            value = graph.add("Relu", value)
+    for part in head_parts(model):
+        if isinstance(part, Activation):
+            value = _activation(graph, part, value)
             continue
         value = graph.add("MatMul", value, graph.constant(_array(part.weight).T))
         if part.bias is not None:
@@ -217,6 +217,31 @@ def _head(graph: Graph, model: SequenceModel, value: str) -> str:
     if model.outputs is None:
         return value
     return graph.add("Add", graph.add("Mul", value, graph.constant(unit.scale)), graph.constant(unit.mean))
+
+
+def _activation(graph: Graph, function: Activation, x: str) -> str:
+    """GELU is written out: ONNX has it only in later opsets."""
+    match function.kind:
+        case "leaky_relu":
+            return graph.add("LeakyRelu", x, alpha=function.number)
+        case "silu":
+            return graph.add("Mul", x, graph.add("Sigmoid", x))
+        case "gelu":
+            share = graph.add("Erf", graph.add("Mul", x, graph.constant(0.5**0.5)))
+            return graph.add(
+                "Mul", graph.add("Mul", x, graph.constant(0.5)), graph.add("Add", share, graph.constant(1))
+            )
+        case "gelu_tanh":
+            cubic = graph.add("Mul", graph.add("Mul", x, x), graph.constant(2 * (2 / np.pi) ** 0.5 * 0.044715))
+            inside = graph.add("Mul", x, graph.add("Add", cubic, graph.constant(2 * (2 / np.pi) ** 0.5)))
+            return graph.add("Mul", x, graph.add("Sigmoid", inside))
+        case "softmax" | "log_softmax":
+            return graph.add("Softmax" if function.kind == "softmax" else "LogSoftmax", x, axis=-1)
+        case "layer_norm":
+            gain, shift = (graph.constant(one) for one in (function.gain, function.shift))
+            return graph.add("LayerNormalization", x, gain, shift, axis=-1, epsilon=function.number)
+        case _:
+            return graph.add({"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}[function.kind], x)
 
 
 def _zeros(graph: Graph, batch: str, width: int) -> str:

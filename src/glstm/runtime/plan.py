@@ -4,7 +4,9 @@ k does not depend on the input, so all of this is known before the first sample 
 left out. Arrays are laid out as in `native/stream.h`, which says what they mean.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +16,8 @@ from torch import Tensor, nn
 from glstm.analysis import count_cached_ops, count_ops
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
-from glstm.models import SequenceModel
-from glstm.runtime.head import DensePlan, head_plan, outputs_of
+from glstm.models import SequenceModel, width_of
+from glstm.runtime.head import HeadPlan, head_plan, outputs_of
 from glstm.runtime.raw import Floats, InputPlan, OutputUnit, floats, input_plan, output_unit
 
 POOLS = (None, "mean", "max")  # numbered as in native/stream.h; what to do with missing inputs is, too: see `MISSING`
@@ -24,7 +26,8 @@ MOST_UNITS = 2**16 - 1  # a unit's number has 16 bits
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The constant data of one layer. Its units are those that ever open, in the order of their first opening."""
+    """The constant data of one layer and direction. Its units are those that ever open, in the order of their first
+    opening. The steps of a backward direction are in the order in which it takes them: the last comes first."""
 
     inputs: int
     units: int
@@ -41,6 +44,7 @@ class LayerPlan:
     w_h: Floats
     bias: Floats
     pool: str | None  # "mean" or "max": what the head reads of all h so far; None: it reads the last h
+    backwards: bool
 
     @property
     def spans(self) -> int:
@@ -63,17 +67,13 @@ class LayerPlan:
         arrays = (self.start, self.change, self.opens, self.k, self.row, self.w_x, self.w_h, self.bias)
         return [array for array in arrays if array is not None]
 
-    @property
-    def ops(self) -> int:
-        return count_cached_ops(torch.from_numpy(self.table), self.inputs)
-
 
 @dataclass(frozen=True)
 class Plan:
     """The constant data of a whole network."""
 
-    layers: tuple[LayerPlan, ...]
-    head: tuple[DensePlan, ...]
+    layers: tuple[LayerPlan, ...]  # of two directions, the backward one comes after the forward one
+    head: HeadPlan
     times: NDArray[np.float64]  # of the steps
     hidden: int  # units a layer had before those that never open were left out
     standard: InputPlan | None  # how inputs are standardised; None: they are read as they are
@@ -92,7 +92,23 @@ class Plan:
 
     @property
     def outputs(self) -> int:
-        return self.head[-1].outputs
+        return self.head.outputs
+
+    @property
+    def two_ways(self) -> bool:
+        """Whether it reads a window from both ends: then it takes whole windows only."""
+        return self.layers[-1].backwards
+
+    @property
+    def levels(self) -> list[tuple[LayerPlan, ...]]:
+        """The layers, both directions of each together."""
+        directions = 1 + self.two_ways
+        return [self.layers[first : first + directions] for first in range(0, len(self.layers), directions)]
+
+    @property
+    def read(self) -> int:
+        """Numbers that the head reads."""
+        return sum(layer.units for layer in self.levels[-1])
 
     @property
     def pool(self) -> str | None:
@@ -111,28 +127,63 @@ class Plan:
 
     @property
     def widest(self) -> int:
-        """Outputs of the head's widest layer."""
-        return max(dense.outputs for dense in self.head)
+        """Outputs of the head's widest stage."""
+        return max(stage.outputs for stage in self.head.stages(self.read))
 
     @property
     def space(self) -> int:
         """Floats that computing an output needs for a while."""
-        return 2 * self.widest + (self.layers[-1].units if self.pool == "mean" else 0)
+        return 2 * self.widest + (self.read if self.pool == "mean" or self.two_ways else 0)
+
+    @property
+    def kept_rows(self) -> list[int]:
+        """Of two directions: how wide the rows are, one a step, that are kept of a window. These are the standardised
+        inputs and what each layer gives; of the last one only if the head reads every step."""
+        if not self.two_ways:
+            return []
+        levels = self.levels if self.every else self.levels[:-1]
+        return [self.layers[0].inputs] * (self.standard is not None) + [sum(one.units for one in two) for two in levels]
+
+    @property
+    def room(self) -> int:
+        """Floats that hold the rows kept: two of those at a time, as a layer reads one and writes the other."""
+        return self.steps * max(self.kept_rows, default=0) * min(2, len(self.kept_rows))
 
     @property
     def state_bytes(self) -> int:
-        """The size of all data that changes: the step, each layer's place, and the numbers, four bytes each."""
-        return 4 * (1 + 3 * len(self.layers) + self.numbers)
+        """The size of all data that changes: the step, each layer's place, the numbers and the rows kept of a window,
+        four bytes each."""
+        return 4 * (1 + 3 * len(self.layers) + self.numbers + self.room)
 
     @property
     def ops(self) -> int:
         """The exact number of operations of one sequence through the layers: see `count_cached_ops`."""
-        return sum(layer.ops for layer in self.layers)
+        return self.ops_of(self.steps)
+
+    def ops_of(self, steps: int) -> int:
+        """Of the first steps of a sequence."""
+        return sum(count_cached_ops(torch.from_numpy(layer.table[:steps]), layer.inputs) for layer in self.layers)
+
+    def require_one_way(self) -> None:
+        """Refuse what takes one sample after the other, of a network that reads from both ends."""
+        if self.two_ways:
+            raise ValueError(
+                "a bidirectional layer reads a window from both ends, so no sample can be taken as it comes: call the "
+                "runtime with whole windows"
+            )
+
+    def require_window(self, length: int) -> None:
+        """Refuse windows on a stream that has none, or of more steps than the plan has."""
+        self.require_one_way()
+        if length > self.steps:
+            raise ValueError(f"this network was deployed for {self.steps} steps, so a window cannot have {length}")
 
     @property
     def lstm_ops(self) -> float:
         """The operations of a plain LSTM of the original size."""
-        widths = [self.layers[0].inputs, *[self.hidden] * (len(self.layers) - 1)]
+        directions = 1 + self.two_ways
+        widths = [self.layers[0].inputs] * directions
+        widths += [self.hidden * directions] * (len(self.layers) - directions)
         return sum(count_ops(self.steps, self.hidden, width) for width in widths)
 
     @property
@@ -142,24 +193,31 @@ class Plan:
         return pairs / (len(self.layers) * self.steps * self.hidden)
 
 
-def make_plan(model: SequenceModel, times: Tensor, threshold: float, *, every: bool | None = None) -> Plan:
+def make_plan(
+    model: SequenceModel,
+    times: Tensor,
+    threshold: float,
+    *,
+    every: bool | None = None,
+    tables: list[Floats] | None = None,
+) -> Plan:
     """`times` (T,) are those of the steps; units at k <= threshold are closed. `every`: whether the head reads at every
-    step; None: as the model does."""
+    step; None: as the model does. `tables`: k (T, H) of each layer, where they are not to be the gates' own."""
     layer = model.layer
-    if layer.hidden_size > MOST_UNITS:
-        raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {layer.hidden_size}")
+    if width_of(layer) > MOST_UNITS:
+        raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {width_of(layer)}")
     _check_finite(model)
     if layer.unfitted:
         layer.fit_times(times)
     standard, unit = input_plan(model), output_unit(model, outputs_of(model))
-    layers: list[LayerPlan] = []
-    for (depth, suffix), table in zip(layer.places(), _tables(layer, times, threshold), strict=True):
-        below = layers[-1].unit_numbers if depth else np.arange(layer.input_size)
+    levels: list[list[LayerPlan]] = [[] for _ in range(layer.num_layers)]
+    for (depth, suffix), table in zip(layer.places(), tables or _tables(layer, times, threshold), strict=True):
+        below = units_left(levels[depth - 1], layer.hidden_size) if depth else np.arange(layer.input_size)
         pool = model.reads if model.reads in POOLS and depth + 1 == layer.num_layers else None
-        layers.append(_layer_plan(layer, suffix, table, below, pool))
+        levels[depth].append(_layer_plan(layer, suffix, table, below, pool))
     return Plan(
-        tuple(layers),
-        head_plan(model, layers[-1].unit_numbers),
+        tuple(one for level in levels for one in level),
+        head_plan(model, units_left(levels[-1], layer.hidden_size)),
         times.double().numpy().copy(),
         layer.hidden_size,
         standard,
@@ -167,6 +225,11 @@ def make_plan(model: SequenceModel, times: Tensor, threshold: float, *, every: b
         unit=unit,
         classes=model.classes,
     )
+
+
+def units_left(level: Sequence[LayerPlan], hidden: int) -> NDArray[np.int64]:
+    """Which of a trained layer's units are left, of both directions side by side."""
+    return np.concatenate([one.unit_numbers + direction * hidden for direction, one in enumerate(level)])
 
 
 def _check_finite(model: nn.Module) -> None:
@@ -200,6 +263,8 @@ def _nothing_opens(layer: GatedLSTM, depth: int, times: Tensor, threshold: float
 
 
 def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.int64], pool: str | None) -> LayerPlan:
+    backwards = suffix.endswith("_reverse")
+    table = table[::-1] if backwards else table
     is_open = table > 0
     ever = np.flatnonzero(is_open.any(0))
     first = is_open[:, ever].argmax(0)
@@ -209,8 +274,6 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
     steps, units = table.shape
     first, last = np.sort(first), steps - 1 - is_open[::-1].argmax(0)
 
-    begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))
-    counts = is_open[begins].sum(1)
     columns = np.searchsorted(first, last, "left")  # units that opened before the last step at which this one is open
     w_ih, w_hh, bias = _weights(layer, suffix)
     gates = (4, layer.hidden_size, -1)
@@ -222,17 +285,27 @@ def _layer_plan(layer: GatedLSTM, suffix: str, table: Floats, below: NDArray[np.
         most_open=int(is_open.sum(1).max()),
         logistic=layer.candidate == "sigmoid",
         unit_numbers=unit_numbers,
-        table=table,
-        start=np.append(begins, steps).astype(np.uint32),
-        change=np.append(0, counts.cumsum()).astype(np.uint32),
-        opens=_whole(np.nonzero(is_open[begins])[1], np.uint16),
-        k=None if isinstance(layer.gate, Open) else _whole(table[is_open], np.float32),
+        **spans_of(table, isinstance(layer.gate, Open)),
         row=np.append(0, columns.cumsum()).astype(np.uint32),
         w_x=_whole(w_ih[:, below], np.float32),
         w_h=_whole(np.concatenate([*rows, np.zeros((0, 4))]), np.float32),
         bias=_whole(bias.reshape(4, -1)[:, unit_numbers].T, np.float32),
         pool=pool,
+        backwards=backwards,
     )
+
+
+def spans_of(table: Floats, all_ones: bool) -> dict[str, Any]:
+    """The schedule of a table k (T, units): which units are open in which spans."""
+    is_open = table > 0
+    begins = np.flatnonzero(np.concatenate(([True], (is_open[1:] != is_open[:-1]).any(1))))[: len(table)]
+    return {
+        "table": table,
+        "start": np.append(begins, len(table)).astype(np.uint32),
+        "change": np.append(0, is_open[begins].sum(1).cumsum()).astype(np.uint32),
+        "opens": _whole(np.nonzero(is_open[begins])[1], np.uint16),
+        "k": None if all_ones else _whole(table[is_open], np.float32),
+    }
 
 
 def _weights(layer: GatedLSTM, suffix: str) -> tuple[Floats, Floats, Floats]:
@@ -248,6 +321,6 @@ def _whole(array: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
 
 def constant_bytes(plan: Plan) -> int:
     arrays = [array for layer in plan.layers for array in layer.constants]
-    arrays += [getattr(dense, field.name) for dense in plan.head for field in fields(dense) if field.name != "relu"]
+    arrays += plan.head.constants
     arrays += [] if plan.standard is None else [plan.standard.mean, plan.standard.scale]
     return sum(array.nbytes for array in arrays)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from glstm.models import SequenceModel
-from glstm.runtime.plan import LayerPlan, Plan, constant_bytes
+from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, units_left
 from glstm.runtime.raw import Floats
-from glstm.runtime.runtime import Runtime
+from glstm.runtime.runtime import Runtime, side_by_side
 
 LARGEST = 127
 CLIPPED = np.linspace(1.0, 0.5, 26, dtype=np.float32)  # shares of a row's largest weight that LARGEST may stand for
@@ -44,18 +44,23 @@ def quantize(plan: Plan, x: torch.Tensor) -> Quantized:
     """Calibrated on sequences x (T, B, inputs) such as the network will see: raw, if it takes raw numbers."""
     runtime = Runtime(plan)
     layers, inputs = [], runtime.standardized(x.detach().cpu().float())
-    for layer, weights in zip(plan.layers, runtime._layers, strict=True):
-        h, _ = weights.run(inputs)
-        layers.append(_quantized_layer(layer, inputs.numpy(), h.numpy()))
-        inputs = h
+    last: list[torch.Tensor] = []
+    for level, engines in zip(plan.levels, runtime.levels, strict=True):
+        runs = [engine.run(inputs) for engine in engines]
+        for layer, (h, _) in zip(level, runs, strict=True):
+            order = -1 if layer.backwards else 1
+            layers.append(_quantized_layer(layer, inputs.numpy()[::order], h.numpy()[::order]))
+        inputs, last = side_by_side([h for h, _ in runs]), [h_n for _, h_n in runs]
     read = runtime.pooled_so_far(inputs)
-    head, read = [], read.flatten(0, 1) if plan.every else read[-1]
-    for dense, (weight, bias, relu) in zip(plan.head, runtime._head, strict=True):
+    read = read.flatten(0, 1) if plan.every else read[-1] if plan.pool else side_by_side(last)
+    head, run = [], list(runtime.head)
+    if plan.head.opening is not None:
+        read = run.pop(0)(read)
+    for dense, step in zip(plan.head.dense, run, strict=True):
         moments = _moments(read.numpy())
         rows, scales = zip(*(_quantized_row(row, moments) for row in dense.weight))
         head.append(QuantizedDense(np.stack(rows), np.array(scales, np.float32)))
-        read = torch.addmm(bias, read, weight)
-        read = read.relu() if relu else read
+        read = step(read)
     return Quantized(tuple(layers), tuple(head))
 
 
@@ -94,7 +99,7 @@ def _quantized_row(row: Floats, moments: Floats) -> tuple[Bytes, np.float32]:
 def constant_bytes_int8(plan: Plan, int8: Quantized) -> int:
     """As `constant_bytes`, with the weights in 8 bits and their scales."""
     weights = [array for layer in plan.layers for array in (layer.w_x, layer.w_h)]
-    weights += [dense.weight for dense in plan.head]
+    weights += [dense.weight for dense in plan.head.dense]
     scales = [array for layer in int8.layers for array in (layer.scale_x, layer.scale_h)]
     scales += [dense.scale for dense in int8.head]
     return constant_bytes(plan) - sum(3 * array.size for array in weights) + sum(array.nbytes for array in scales)
@@ -104,8 +109,9 @@ def constant_bytes_int8(plan: Plan, int8: Quantized) -> int:
 def dequantized(model: SequenceModel, plan: Plan, int8: Quantized) -> SequenceModel:
     """The model in float32, with the values of the 8-bit weights: it computes what the int8 network computes."""
     model = copy.deepcopy(model).float().cpu()
-    layer, below = model.layer, np.arange(model.layer.input_size)
-    for (_, suffix), one, own in zip(layer.places(), plan.layers, int8.layers, strict=True):
+    layer = model.layer
+    for (depth, suffix), one, own in zip(layer.places(), plan.layers, int8.layers, strict=True):
+        below = units_left(plan.levels[depth - 1], layer.hidden_size) if depth else np.arange(layer.input_size)
         for gate in range(4):
             rows = one.unit_numbers + gate * layer.hidden_size
             w_ih, w_hh = (weight.numpy() for weight in layer.weights(suffix)[:2])
@@ -113,21 +119,22 @@ def dequantized(model: SequenceModel, plan: Plan, int8: Quantized) -> SequenceMo
             for unit, row in enumerate(rows):
                 columns = own.w_h[one.row[unit] : one.row[unit + 1], gate]
                 w_hh[row, one.unit_numbers[: len(columns)]] = columns * own.scale_h[unit, gate]
-        below = one.unit_numbers
     model.head = _dequantized_head(plan, int8, layer.hidden_size).train(model.training)
     model.outputs = None  # their unit is part of the plan's weights
     return model
 
 
 def _dequantized_head(plan: Plan, int8: Quantized, hidden: int) -> nn.Sequential:
-    parts: list[nn.Module] = []
-    for dense, own in zip(plan.head, int8.head, strict=True):
+    opening = plan.head.opening
+    parts: list[nn.Module] = [] if opening is None else [nn.Identity(), *(one.module() for one in opening.then)]
+    width = hidden * len(plan.levels[-1])
+    for dense, own in zip(plan.head.dense, int8.head, strict=True):
         outputs, inputs = dense.weight.shape
-        columns = slice(None) if parts else plan.layers[-1].unit_numbers
-        weight = np.zeros((outputs, inputs if parts else hidden), np.float32)
+        columns = slice(None) if parts else units_left(plan.levels[-1], hidden)
+        weight = np.zeros((outputs, inputs if parts else width), np.float32)
         weight[:, columns] = own.weight * own.scale[:, None]
         linear = nn.Linear(weight.shape[1], outputs, device="meta")  # draws nothing
         linear.weight = nn.Parameter(torch.from_numpy(weight))
         linear.bias = nn.Parameter(torch.from_numpy(dense.bias.copy()))
-        parts += [linear, nn.ReLU()] if dense.relu else [linear]
+        parts += [linear, *(one.module() for one in dense.then)]
     return nn.Sequential(*parts)

@@ -1,5 +1,6 @@
 """`deploy`: a trained network, with everything computed that can be computed before the first sample arrives."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from glstm.gated import GatedLSTM
 from glstm.gates import check_threshold
 from glstm.models import SequenceModel
 from glstm.ops import gated_lstm
+from glstm.runtime.energy import Energy, energy_of
 from glstm.runtime.plan import LayerPlan, Plan, constant_bytes, make_plan
 from glstm.runtime.prepared import Prepared
-from glstm.runtime.stream import Network, Stream
+from glstm.runtime.stream import KnownStream, Network, Stream
+from glstm.runtime.timed_plan import make_timed_plan
+from glstm.runtime.windows import Windows
 from glstm.times import as_times, count_up
 
 MOST_PREPARED = 16  # shapes of x that are remembered
@@ -35,7 +39,7 @@ class Memory:
 
 def deploy(
     model: SequenceModel,
-    steps: int | Tensor | np.ndarray | Sequence[float],
+    steps: int | Tensor | np.ndarray | Sequence[float] | None = None,
     threshold: float | None = None,
     *,
     reads: Reads | None = None,
@@ -43,19 +47,22 @@ def deploy(
     """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
     steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
-    gates' mu and sigma; of a task, `task.schedule()` is the right one. threshold: units at k <= threshold are closed;
-    None: the layer's own. reads: when the head reads, at the "last" step, at "every" step, or at the steps given,
-    counted from 1; None: as the model does. A model that reads the mean or the maximum of all steps reads that of the
-    steps so far.
+    gates' mu and sigma; of a task, `task.schedule()` is the right one. None: nobody knows them yet. Streams then have
+    no end, as far as the gates come back, and take samples at any times: `stream.step(x_t, t)`.
+    threshold: units at k <= threshold are closed; None: the layer's own.
+    reads: when the head reads, at the "last" step, at "every" step, or at the steps given, counted from 1; None: as the
+    model does, but in a stream without known steps after every sample, for each may be the last. With "last" it reads
+    there only where `output()` asks. A model that reads the mean or the maximum of all steps reads that of the steps so
+    far.
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
     if not isinstance(model.layer, GatedLSTM):
         kind = type(model.layer).__name__
         raise ValueError(f"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM of glstm and its head, not a {kind}")
-    if model.layer.bidirectional:
-        raise ValueError("a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes")
     threshold = check_threshold(model.layer.threshold if threshold is None else threshold)
+    if steps is None:
+        return _without_steps(model, threshold, reads)
     times = _times(steps)
     if _is_number(steps):
         _require_counted(model.layer, len(times))
@@ -63,9 +70,25 @@ def deploy(
         model.layer.warn_of_new_times([times])
     if reads is None:
         reads = "every" if model.reads == "every" else "last"
+    elif model.layer.bidirectional and (model.reads == "every") == (isinstance(reads, str) and reads == "last"):
+        raise ValueError(
+            "a bidirectional layer has read the whole window before the head reads, so it reads as in the model, "
+            f"{model.reads!r}, or, of every step, at steps of your choice, not {_what(reads)}"
+        )
     at = None if isinstance(reads, str) and reads == "last" else _steps_read(reads, len(times))
-    every = isinstance(reads, str) and reads == "every"
+    # Of both directions, what the head reads at a step is known for all steps at once.
+    every = (model.layer.bidirectional and model.reads == "every") or (isinstance(reads, str) and reads == "every")
     return Runtime(make_plan(model, times, threshold, every=every), at, model.layer.batch_first)
+
+
+def _without_steps(model: SequenceModel, threshold: float, reads: Reads | None) -> "Runtime":
+    from glstm.runtime.timed_runtime import TimedRuntime  # which is a Runtime
+
+    named = reads is None or isinstance(reads, str)
+    at = None if named and reads in (None, "last", "every") else _steps_read(reads, sys.maxsize)
+    every = reads == "every" or (reads is None and model.reads == "every")
+    plan = make_timed_plan(model, threshold, every=every)
+    return TimedRuntime(plan, at, model.layer.batch_first, every=every or reads is None)
 
 
 def _is_number(steps: Any) -> bool:
@@ -88,6 +111,11 @@ def _times(steps: Any) -> Tensor:
         if count < 1:
             raise ValueError(f"steps must be at least 1, not {count}")
         return count_up(count, torch.device("cpu"))
+    return increasing_times(steps)
+
+
+def increasing_times(steps: Any) -> Tensor:
+    """Of anything that holds the times of steps: float64 (T,)."""
     try:
         times = np.asarray(_as_numpy(steps) if isinstance(steps, Tensor) else steps)
     except (TypeError, ValueError):  # such as rows of different lengths
@@ -136,18 +164,18 @@ class Runtime:
     """Call it with whole sequences, or take a `stream()` and give it one sample after the other.
 
     A whole sequence may be shorter than the schedule. A longer one is refused, because the schedule does not cover its
-    last steps: deploy with more steps. `ops`, `lstm_ops`, `openness` and `memory` say what a sequence costs.
+    last steps: deploy with more steps. `ops`, `lstm_ops`, `openness`, `memory` and `energy` say what a sequence costs.
     """
 
     def __init__(self, plan: Plan, reads: tuple[int, ...] | None = None, batch_first: bool = False):
         self.plan, self.reads, self.batch_first = plan, reads, batch_first
         self._network: Network | None = None
         self._known_shapes: set[torch.Size] = set()  # shapes of x that were checked already
-        self._layers = [DeployedLayer(layer) for layer in plan.layers]
+        self.levels = [[DeployedLayer(layer) for layer in level] for level in plan.levels]
         self._standardize = None if plan.standard is None else plan.standard.module()
-        self._head = [(torch.from_numpy(d.weight).T, torch.from_numpy(d.bias), d.relu) for d in plan.head]
+        self.head = plan.head.runs()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Runtime, (self.plan, self.reads, self.batch_first)
 
     def __repr__(self) -> str:
@@ -166,6 +194,11 @@ class Runtime:
         return self.plan.lstm_ops
 
     @property
+    def energy(self) -> dict[str, Energy]:
+        """Joules of one sequence on a Cortex-M4 and on a server core: on paper, see `glstm.analysis.energy`."""
+        return energy_of(self.plan)
+
+    @property
     def openness(self) -> float:
         """The share of all (step, unit) pairs at which the unit is open."""
         return self.plan.openness
@@ -179,10 +212,15 @@ class Runtime:
     def memory(self) -> Memory:
         return Memory(constant_bytes(self.plan), self.plan.state_bytes)
 
+    def windows(self, length: int, hop: int) -> Windows:
+        """As `stream().windows(length, hop)`."""
+        return self.stream().windows(length, hop)
+
     def stream(self) -> Stream:
+        self.plan.require_one_way()
         if self._network is None:
             self._network = Network(self.plan)
-        return Stream(self._network, frozenset(self.reads or (self.plan.steps,)))
+        return KnownStream(self._network, frozenset(self.reads or (self.plan.steps,)))
 
     @overload
     def __call__(self, x: Tensor) -> Tensor: ...
@@ -228,23 +266,24 @@ class Runtime:
     def _at_each_reading(self, x: Tensor) -> Tensor:
         """(readings, B, outputs)"""
         reads = [step for step in self.reads or () if step <= len(x)]
-        h = self.pooled_so_far(self._all_h(x[: reads[-1] if reads else 0]))
+        x = x if self.plan.two_ways else x[: reads[-1] if reads else 0]
+        h = self.pooled_so_far(self._all_h(x))
         chosen = h if len(reads) == len(h) else h[[step - 1 for step in reads]]
         return self._head_of(chosen.flatten(0, 1)).view(len(reads), x.shape[1], self.plan.outputs)
 
     def _to_the_end(self, x: Tensor) -> Tensor:
         """What the head reads after the last step."""
         if self.plan.pool is None:
-            for layer in self._layers[:-1]:
-                x, _ = layer.run(x)
-            return self._layers[-1].final_h(x)
+            for level in self.levels[:-1]:
+                x = side_by_side([layer.run(x)[0] for layer in level])
+            return side_by_side([layer.final_h(x) for layer in self.levels[-1]])
         h = self._all_h(x)
         return h.mean(0) if self.plan.pool == "mean" else h.amax(0)
 
     def _all_h(self, x: Tensor) -> Tensor:
         """Of the top layer at all steps, from the zero state."""
-        for layer in self._layers:
-            x, _ = layer.run(x)
+        for level in self.levels:
+            x = side_by_side([layer.run(x)[0] for layer in level])
         return x
 
     def pooled_so_far(self, h: Tensor) -> Tensor:
@@ -258,14 +297,13 @@ class Runtime:
         return h
 
     def _head_of(self, h: Tensor) -> Tensor:
-        for weight, bias, relu in self._head:
-            h = torch.addmm(bias, h, weight)
-            h = h.relu() if relu else h
+        for run in self.head:
+            h = run(h)
         return h
 
 
 class DeployedLayer:
-    """One layer on the CPU engine, for whole sequences; its units in the plan's order."""
+    """One layer and direction on the CPU engine, for whole sequences; its units in the plan's order."""
 
     def __init__(self, plan: LayerPlan):
         units = plan.units
@@ -276,29 +314,42 @@ class DeployedLayer:
             w_hh[unit, : len(columns)] = columns
         self.w_ih, self.w_hh = (_in_torchs_order(w) for w in (plan.w_x, w_hh))
         self.bias = torch.from_numpy(plan.bias.T.copy()).flatten()
-        self.table = torch.from_numpy(plan.table)
+        self.table, self.backwards = torch.from_numpy(plan.table), plan.backwards
         self._prepared: dict[torch.Size, Prepared] = {}
 
     def run(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """From the zero state: all h, and the last."""
+        x = self._in_its_order(x)
         zeros = torch.zeros(x.shape[1], self.units, dtype=torch.float32, device="cpu")
         h, h_n, _, _ = gated_lstm(
-            x, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], zeros, zeros, candidate=self.candidate
+            x, self.w_ih, self.w_hh, self.bias, self._table(len(x)), zeros, zeros, candidate=self.candidate
         )
         assert h is not None
-        return h, h_n
+        return self._in_its_order(h), h_n
+
+    def _in_its_order(self, steps: Tensor) -> Tensor:
+        return steps.flip(0) if self.backwards else steps
+
+    def _table(self, steps: int) -> Tensor:
+        """Of so many of the first steps: the backward direction begins at the last of them."""
+        return self.table[len(self.table) - steps :] if self.backwards else self.table[:steps]
 
     def final_h(self, x: Tensor) -> Tensor:
         """From the zero state, h (B, H) after the last step."""
         prepared = self._prepared.get(x.shape)
+        if prepared is None and not Prepared.possible(x):
+            return self.run(x)[1]
+        x = self._in_its_order(x)
         if prepared is None:
-            if not Prepared.possible(x):
-                return self.run(x)[1]
             if len(self._prepared) >= MOST_PREPARED:
                 self._prepared.clear()
-            prepared = Prepared(x.shape, self.w_ih, self.w_hh, self.bias, self.table[: len(x)], self.candidate)
+            prepared = Prepared(x.shape, self.w_ih, self.w_hh, self.bias, self._table(len(x)), self.candidate)
             self._prepared[x.shape] = prepared
         return prepared.final_h(x)
+
+
+def side_by_side(directions: list[Tensor]) -> Tensor:
+    return directions[0] if len(directions) == 1 else torch.cat(directions, -1)
 
 
 def _in_torchs_order(w: np.ndarray) -> Tensor:

@@ -137,9 +137,21 @@ def error_sums(
 
 
 def predict_with(model: nn.Module) -> Callable[[Batch], Tensor]:
-    """The model as a function of a batch."""
+    """The model as a function of a batch, whose steps come first whatever layout the model has."""
     dtype = next(model.parameters()).dtype
-    return lambda batch: model(batch.x.to(dtype), **batch.arguments())
+    if not getattr(getattr(model, "layer", None), "batch_first", False):
+        return lambda batch: model(batch.x.to(dtype), **batch.arguments())
+
+    def predict(batch: Batch) -> Tensor:
+        times = batch.times if batch.times is None or batch.times.dim() == 1 else batch.times.T
+        return _steps_first(model(batch.x.to(dtype).transpose(0, 1), times, batch.lengths))
+
+    return predict
+
+
+def _steps_first(outputs: Tensor) -> Tensor:
+    """Of a model with batch_first: (B, T, K) -> (T, B, K); what has no steps stays."""
+    return outputs.transpose(0, 1) if outputs.dim() == 3 else outputs
 
 
 def predict_deployed(runtime: Callable[[Tensor], Tensor]) -> Callable[[Batch], Tensor]:
@@ -147,14 +159,18 @@ def predict_deployed(runtime: Callable[[Tensor], Tensor]) -> Callable[[Batch], T
 
     Its schedule is that of the shared times, so it is given none.
     """
+    batch_first = getattr(runtime, "batch_first", False)
+
+    def run(x: Tensor) -> Tensor:
+        return _steps_first(runtime(x.transpose(0, 1))) if batch_first else runtime(x)
 
     def predict(batch: Batch) -> Tensor:
         if batch.lengths is None:
-            return runtime(batch.x)
+            return run(batch.x)
         found: list[Tensor] = [torch.empty(0)] * batch.size
         for length in batch.lengths.unique().tolist():
             alike = (batch.lengths == length).nonzero().flatten().tolist()
-            outputs = runtime(batch.x[:length, alike])
+            outputs = run(batch.x[:length, alike])
             padded = pad(outputs, (0, 0, 0, 0, 0, len(batch.x) - length)) if outputs.dim() == 3 else outputs
             for place, one in zip(alike, padded.unbind(-2), strict=True):
                 found[place] = one

@@ -150,6 +150,10 @@ class RunFolder:
             raise UserError(f"{self.path} was trained on {task['name']}, which is not read from a file of sequences")
         return task
 
+    def columns(self) -> dict[str, Any]:
+        """Options by which the files for training were read; none, if it was not trained on files."""
+        return dict(self._read_config()["task"].get("columns") or {})
+
     def where(self) -> dict[str, Any]:
         """Device, devices, nodes, precision, matmul and data folder of the run."""
         return self._read_config()["where"]
@@ -244,8 +248,9 @@ def _about(task: Task, model: nn.Module) -> dict[str, Any]:
     }
 
 
-def runs_in(path: Path) -> list[RunFolder]:
+def runs_in(path: Path | str) -> list[RunFolder]:
     """The run in this folder, or the runs in its folders, by their seeds."""
+    path = Path(path)
     if not path.is_dir():
         raise UserError(
             f"{path} is {'a file' if path.exists() else 'not there'}; a run is a folder that glstm train made"

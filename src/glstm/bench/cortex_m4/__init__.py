@@ -12,13 +12,13 @@ import torch
 from glstm.errors import UserError
 from glstm.layers import LSTM
 from glstm.models import SequenceModel
-from glstm.runtime.export_c import Vectors, export_c
+from glstm.runtime.export_c import Times, Vectors, export_c
 from glstm.runtime.plan import Plan
 from glstm.runtime.quantize import Quantized
 
 HERE = Path(__file__).parent
 CPU = ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"]
-STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-O2", "-ffp-contract=fast"]
+STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O2", "-ffp-contract=fast"]
 TOOLS = {"arm-none-eabi-gcc": "gcc-arm-none-eabi", "qemu-system-arm": "qemu-system-arm"}
 EMULATOR = ["qemu-system-arm", "-machine", "mps2-an386", "-nographic", "-semihosting", "-icount", "shift=0", "-kernel"]
 
@@ -49,26 +49,43 @@ def dense_twin(model: SequenceModel) -> SequenceModel:
     return SequenceModel(plain, copy.deepcopy(model.head), **around).eval()
 
 
-def measure(plan: Plan, vectors: Vectors, int8: Quantized | None = None) -> Measured:
-    """`vectors`: sequences on which the emulated network is compared with PyTorch."""
+def measure(
+    plan: Plan,
+    vectors: Vectors,
+    int8: Quantized | None = None,
+    *,
+    times: Times | None = None,
+    steps: int | None = None,
+    before: int = 0,
+) -> Measured:
+    """`vectors`: sequences on which the emulated network is compared with PyTorch. Instructions are counted over
+    `steps` steps, those of the plan if None, after `before` others. `times`: of a plan in time; steps are at 1, 2, ...
+    """
     if packages := missing_tools():
         raise UserError(f"to run C for a Cortex-M4, this machine needs the packages {', '.join(packages)}")
+    if plan.two_ways:
+        raise UserError("a bidirectional network takes whole windows, and this counts the instructions of single steps")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        export_c(plan, folder, "net", vectors, int8)
+        export_c(plan, folder, "net", vectors, int8, times=times)
         _run(["arm-none-eabi-gcc", *CPU, *STRICT, "-fstack-usage", "-c", "net.c", "-o", "net.o"], folder)
         stack = max(int(line.split()[1]) for line in (folder / "net.su").read_text().splitlines())
         answer = _emulated(folder, "self-test", ["-DNET_TEST", "net.c"])
-        counted = _emulated(folder, "count", [*_names(), "net.o", str(HERE / "count.c")])
+        counted = _emulated(
+            folder,
+            "count",
+            [*_names(plan.steps if steps is None else steps, before, times), "net.o", str(HERE / "count.c")],
+        )
         sections = _run(["arm-none-eabi-size", "-A", "net.o"], folder)
     sizes = {line.split()[0]: int(line.split()[1]) for line in sections.splitlines() if line.startswith(".")}
     flash = sum(size for section, size in sizes.items() if section.startswith((".text", ".rodata", ".data")))
     return Measured(flash, plan.state_bytes, stack, int(float(counted.split()[-1])), float(answer.split()[-1]))
 
 
-def _names() -> list[str]:
+def _names(steps: int, before: int, times: Times | None) -> list[str]:
     names = {"STATE": "net_state", "RESET": "net_reset", "STEP": "net_step", "OUTPUT": "net_output"}
-    sizes = {size: f"NET_{size}" for size in ("STEPS", "INPUTS", "OUTPUTS")}
+    sizes = {size: f"NET_{size}" for size in ("INPUTS", "OUTPUTS")} | {"STEPS": str(steps), "BEFORE": str(before)}
+    sizes |= {} if times is None or times.tick is None else {"TICKS": str(round(1 / times.tick))}
     return ['-DHEADER="net.h"', "-I.", *(f"-D{name}={value}" for name, value in (names | sizes).items())]
 
 

@@ -1,4 +1,4 @@
-/* Instructions of one sequence, by the system timer: under -icount shift=0 an instruction takes a nanosecond of the
+/* Instructions of STEPS steps after BEFORE others, by the system timer: under -icount shift=0 an instruction takes a nanosecond of the
    emulated time, and the timer ticks every 40. */
 #include <stdint.h>
 #include <stdio.h>
@@ -24,11 +24,15 @@ int main(void) {
   float x[INPUTS], y[OUTPUTS];
   int n, i;
   RELOAD = FULL, CURRENT = 0, CONTROL = 5;
-  before = CURRENT;
   RESET(&state);
-  for (n = 0; n < STEPS; n++) {
+  for (n = 0; n < BEFORE + STEPS; n++) {
+    if (n == BEFORE) before = CURRENT, elapsed = 0;
     for (i = 0; i < INPUTS; i++) x[i] = (float)((n * 7 + i * 3) % 11) * 0.1f;
+#ifdef TICKS /* of the network's time in a step */
+    STEP(&state, x, (uint64_t)(n + 1) * TICKS);
+#else
     STEP(&state, x);
+#endif
     tick();
   }
   OUTPUT(&state, y);
