@@ -45,8 +45,8 @@ def assert_close(layer, x, hx=None, times=None, sequence=True):
     outputs = ["output"] * (2 + sequence)
     names = [*outputs, "x", *(["h_0", "c_0"] if hx else []), *(name for name, _ in layer.named_parameters())]
     for name, one, other in zip(names, found, right, strict=True):
-        # Where k is small its relative error is that of its exponent, times up to 87. The gradients of a gate's values are
-        # sums in which much cancels, whoever adds them up.
+        # Where k is small its relative error is that of its exponent, times up to 87. The gradients of a gate's values
+        # are sums in which much cancels, whoever adds them up.
         limit = 5e-6 if name == "output" else 1e-4 if name.startswith(("mu", "sigma")) else 1e-5
         assert relative_error(one.double(), other) < limit, name
 
