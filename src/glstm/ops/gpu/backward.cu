@@ -175,6 +175,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
         if (EXACT) store_across<4>(write_at + turn + DA_TABLE + half * 64, DA_STRIDE, rest);
       }
       auto request = [&]() {
+        __syncwarp(); // all have taken k, before one thread asks for another in its place
         ask(skips, false);
         move_on(step + 1 + AHEAD < T);
         if (skips) look_at_k();
