@@ -59,6 +59,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
     k_at[s] = k + (K_PER_SAMPLE ? at.sample_there(s, B) * H : 0);
   }
   auto ask = [&]() {
+    __syncwarp(); // all have taken what was there, before one thread asks for more in its place
 #pragma unroll
     for (int n = 0; n < INPUT_WORDS; n++) {
       const int cell = n / 4, s = D ? n / (D ? D : 1) : cell % SAMPLES;
