@@ -45,8 +45,8 @@ def assert_close(layer, x, hx=None, times=None, sequence=True):
     outputs = ["output"] * (2 + sequence)
     names = [*outputs, "x", *(["h_0", "c_0"] if hx else []), *(name for name, _ in layer.named_parameters())]
     for name, one, other in zip(names, found, right, strict=True):
-        # k itself is rounded, too, and more so far from mu, where few steps leave nothing else. The gradients of a gate's
-        # values are sums in which much cancels, whoever adds them up.
+        # k itself is rounded, too, and more so far from mu, where few steps leave nothing else. The gradients of mu and
+        # sigma are sums in which much cancels, whoever adds them up.
         limit = 3e-6 if name == "output" else 1e-4 if name.startswith(("mu", "sigma")) else 2e-5
         assert (one - other).abs().max() < limit * other.abs().max().clamp(min=0.01), name
 
