@@ -21,7 +21,8 @@ static void pack_rows(const float *w, int columns, int rows, float scale, float 
   for (int from = 0; from < columns && VL <= columns; from += VL) {
     int at = from + VL <= columns ? from : columns - VL; /* the last square may overlap the one before */
     vf square[VL];
-    for (int lane = 0; lane < VL; lane++) square[lane] = lane < rows ? scale * load(w + (size_t)lane * columns + at) : splat(0);
+    for (int lane = 0; lane < VL; lane++)
+      square[lane] = lane < rows ? scale * load(w + (size_t)lane * columns + at) : splat(0);
     transpose(square);
     for (int u = 0; u < VL; u++) store(panel + (size_t)(at + u) * 4 * VL, square[u]);
   }

@@ -33,7 +33,8 @@ void NAME(dense_pack_transposed)(const Layer *l, int with_x, float *transposed) 
           int from = group * width, units = H - from < width ? H - from : width;
           if (units > 0) memcpy(to, l->w_hh + row * H + from, sizeof(float) * units);
           int first = from > Hp ? from : Hp, end = from + width < Hp + D ? from + width : Hp + D;
-          if (with_x && first < end) memcpy(to + first - from, l->w_ih + row * D + first - Hp, sizeof(float) * (end - first));
+          if (with_x && first < end)
+            memcpy(to + first - from, l->w_ih + row * D + first - Hp, sizeof(float) * (end - first));
         }
 }
 
