@@ -61,8 +61,9 @@ class Plan:
         mu, sigma = cpu.plain(mu), cpu.plain(sigma)
         d_mu, d_sigma = torch.empty_like(mu), torch.empty_like(sigma)
         gate = gaussian(moments, mu, sigma, d_mu, d_sigma)
+        how, schedule = record
         dx, dw_ih, dw_hh, db, _, _, dh0, dc0 = cpu.backward(
-            (*gradients, None), Inputs(x, w_ih, w_hh, b_ih, k, None, h0, c0), tape, *record,
+            (*gradients, None), Inputs(x, w_ih, w_hh, b_ih, k, None, h0, c0), tape, how, schedule,
             self.call.candidate, needs[0], needs[5], gate,
         )  # fmt: skip
         return [
