@@ -248,14 +248,16 @@ def test_windows_are_the_same_as_from_python(length, hop, known, tmp_path):
 
 @needs_gcc
 def test_both_kinds_of_network_live_in_one_program(tmp_path):
+    """Also under the names of the files that their code comes from."""
     known, timed = network("stack"), network("clocks")
-    export_c(deploy(known, 60, V_T).plan, tmp_path, "one", vectors_from(known, V_T, sequences(known)[:60]))
-    exported(timed, tmp_path, sequences(timed), name="two")
+    export_c(deploy(known, 60, V_T).plan, tmp_path, "place", vectors_from(known, V_T, sequences(known)[:60]))
+    exported(timed, tmp_path, sequences(timed), name="timed")
     (tmp_path / "both.c").write_text(
-        '#include "one.h"\n#include "two.h"\n'
-        "int main(void) { one_state a; two_state b; one_reset(&a); two_reset(&b); return (int)(a.step + b.step); }\n"
+        '#include "place.h"\n#include "timed.h"\n'
+        "int main(void) { place_state a; timed_state b; place_reset(&a); timed_reset(&b); "
+        "return (int)(a.step + b.step); }\n"
     )
-    command = ["gcc", "-std=c99", *STRICT, "both.c", "one.c", "two.c", "-o", "program"]
+    command = ["gcc", "-std=c99", *STRICT, "both.c", "place.c", "timed.c", "-o", "program"]
     subprocess.run(command, cwd=tmp_path, check=True)
     assert run(tmp_path / "program").returncode == 0
 

@@ -137,7 +137,7 @@ def _source(
     else:
         parts += [_functions(plan, name), windows, main_program(plan, name)]
         parts += [] if vectors is None else [self_test(plan, name, vectors, whom)]
-    return timed_code(plan, "\n".join(part for part in parts if part))
+    return "\n".join(part for part in parts if part)
 
 
 def _options(plan: Plan, int8: Quantized | None) -> str:
@@ -156,8 +156,9 @@ def _options(plan: Plan, int8: Quantized | None) -> str:
 
 
 def _code(plan: Plan) -> str:
-    """stream.h with what it includes, as far as this network needs it."""
-    text = (NATIVE / "stream.h").read_text().replace('#include "place.h"\n\n', "")
+    """stream.h with what it includes, as far as this network needs it. Nothing else is changed here: a network may be
+    called timed, and then have a header of that name."""
+    text = timed_code(plan, (NATIVE / "stream.h").read_text()).replace('#include "place.h"\n\n', "")
     head = "" if plan.head.is_plain else (NATIVE / "head.h").read_text() + "\n"
     text = text.replace('#ifdef GLSTM_HEAD\n#include "head.h"\n#endif\n\n', head)
     return text + ("\n" + (NATIVE / "window.h").read_text() if plan.two_ways else "")
