@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {
-        "", "advice", "analysis", "data", "describe", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
+        "", "advice", "analysis", "data", "describe", "fused", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
     },
     "estimators": {
         "data", "describe", "models", "predictions", "pretrained", "recipes", "scaling", "series", "training",
