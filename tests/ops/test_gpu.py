@@ -281,15 +281,18 @@ def test_outputs_and_gradients_against_float64(precision, case, per_sample, rank
         assert all(value < LIMITS[precision][kind] for value in values.values()), values
 
 
-@on_device
-@both_precisions
-@pytest.mark.parametrize("hidden", [110, 220])
-def test_the_same_bits_from_run_to_run(precision, hidden):
-    tensors = operands(50, 40, 1, hidden)
+def check_same_bits(tensors):
     first = results(tensors, "cuda")
     for _ in range(20):
         again = results(tensors, "cuda")
         assert all(torch.equal(first[part][name], again[part][name]) for part in (0, 1) for name in first[part])
+
+
+@on_device
+@both_precisions
+@pytest.mark.parametrize("hidden", [110, 220])
+def test_the_same_bits_from_run_to_run(precision, hidden):
+    check_same_bits(operands(50, 40, 1, hidden))
 
 
 @on_device
