@@ -323,6 +323,12 @@ PRESETS: dict[str, Recipe] = {
     "scifar": _SCIFAR,  # Table 1, Fig. 2d
     "scifar-curriculum": _SCIFAR.changed(units=110, gate={"sigma": 50.0}, gate_lr=0.0, curriculum=True),  # Fig. 6
 }
+# As the paper of each cell trains it, where it says how.
+PRESETS |= {
+    f"smnist-{name}": _SMNIST.changed(cell=name, **cell.recipe)  # pyright: ignore[reportAttributeAccessIssue]
+    for name, cell in CELLS.items()
+    if hasattr(cell, "recipe")
+}
 
 
 def own_recipe(task: str = "arrays", **values: Any) -> Recipe:

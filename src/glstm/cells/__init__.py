@@ -1,8 +1,15 @@
 """Recurrent cells by name: modules with `torch.nn.LSTM`'s convention. To add one, write its file here and add a line.
 
 A cell is made as cell(input_size, hidden_size, num_layers, **options). Called with x (T, B, D) it returns the output
-(T, B, H) and its state, a tensor or a tuple of tensors whose first is h_n (layers, B, H). A cell that does not update
-every unit at every step may set `share_of_updates`, a tensor with one number, when it is called in evaluation.
+(T, B, H) and its state, a tensor or a tuple of tensors whose first is h_n (layers, B, H); `recurrent.py` has all that
+but the equations. Three things more, if a cell has them:
+
+- `share_of_updates`, a tensor with one number that it sets at each call: of all steps, those at which it updates its
+  state. In training it is differentiable, and a budget charges for it.
+- `extra_losses(losses, errors)`, called in training after a batch with each sample's loss and error: what the cell
+  wants to be added to the loss, as one number or one a sample.
+- `recipe`, a dictionary: how its paper trains it on sequential MNIST, as values of `glstm.recipes.Recipe`. It is the
+  preset smnist-NAME.
 """
 
 from collections.abc import Callable

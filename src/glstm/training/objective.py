@@ -5,6 +5,7 @@ all values, or, under `torch.vmap`, the rows of many networks at once.
 """
 
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,7 @@ class Objective(_OnTask):
         super().__init__(model, task, dtype)
         self.rank, self.world = rank, world
         self.keyed = [module for module in model.modules() if isinstance(module, Keyed)]
+        self.with_extras: list[Any] = [module for module in model.modules() if hasattr(module, "extra_losses")]
 
     def forward(self, key: Tensor, stage: Stage, wanted: slice | Tensor, charged: bool) -> Tensor:
         """Both in one tensor (2,), or only the first (1,) if there is no budget."""
@@ -54,10 +56,18 @@ class Objective(_OnTask):
         finally:
             for module in self.keyed:
                 module.key = None
-        loss = self.task.losses(prediction, batch.y).sum()
+        losses = self.task.losses(prediction, batch.y)
+        loss = losses.sum()
+        for module in self.with_extras:
+            loss = loss + module.extra_losses(losses.detach(), self.task.errors(prediction, batch.y).detach()).sum()
         if not charged:
             return loss.unsqueeze(0)
-        return torch.stack((loss, self._charge(tables, batch, whole) if tables else torch.zeros_like(loss)))
+        return torch.stack((loss, self._charge(tables, batch, whole) if tables else self._updates(loss)))
+
+    def _updates(self, like: Tensor) -> Tensor:
+        """The share of updates of a cell that decides for itself what to skip; 0: there is none."""
+        shares = shares_of_updates(self.model)
+        return torch.stack(shares).mean() if shares else torch.zeros_like(like)
 
     def _charge(self, tables: list[Tensor], batch: Batch, whole: Batch) -> Tensor:
         """The mean of this over processes is the mean openness of the whole batch."""
@@ -86,10 +96,15 @@ class Test(_OnTask):
             sums = [openness_sum(each, batch.size, batch.lengths) for each in (wide, opened)]
             return [sums[0], count, sums[1], count]
         nothing = torch.zeros_like(like)
-        found = (getattr(module, "share_of_updates", None) for module in self.model.modules())
-        measured = [share.double() for share in found if isinstance(share, Tensor)]
+        measured = [share.double() for share in shares_of_updates(self.model)]
         if not measured:
             return [nothing] * 4
         real = len(batch.x) * batch.size if batch.lengths is None else batch.lengths.sum()
         steps = torch.ones_like(like) * real
         return [nothing, nothing, torch.stack(measured).mean() * steps, steps]
+
+
+def shares_of_updates(model: nn.Module) -> list[Tensor]:
+    """Of the last call, from each cell that says so."""
+    found = (getattr(module, "share_of_updates", None) for module in model.modules())
+    return [share for share in found if isinstance(share, Tensor)]
