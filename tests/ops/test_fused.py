@@ -22,7 +22,7 @@ from helpers import relative_error
 on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
 
-LIMITS = {"high": 1.5e-2, "highest": 1e-4}  # of few steps and samples: rounding averages out less
+LIMITS = {"high": 3e-3, "highest": 1e-4}  # of few steps and samples: rounding averages out less
 
 
 both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)

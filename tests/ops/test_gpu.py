@@ -15,11 +15,11 @@ on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
 
 # Errors of 16-bit operands, with sums and states in float32; and of float32 throughout.
-LIMITS = {"high": {"outputs": 5e-4, "gradients": 6e-3}, "highest": {"outputs": 1e-5, "gradients": 1e-4}}
-
+LIMITS = {"high": {"outputs": 5e-4, "gradients": 2e-3}, "highest": {"outputs": 1e-5, "gradients": 1e-4}}
+ROUNDED = 6e-3  # gradients, where the two sides of the weights' gradient are in bfloat16, too
 
 # Few steps and samples: rounding averages out less.
-EMULATED = {"high": {"outputs": 5e-4, "gradients": 1.5e-2}, "highest": LIMITS["highest"]}
+EMULATED = {"high": {"outputs": 5e-4, "gradients": 3e-3}, "highest": LIMITS["highest"]}
 
 both_precisions = pytest.mark.parametrize("precision", LIMITS, indirect=True)
 
@@ -109,6 +109,7 @@ CASES = [
     (11, 5, 2, 17, {"candidate": "sigmoid"}),
     (7, 20, 9, 64, {"sequence": False}),
     (300, 9, 1, 33, {}),
+    (300, 60, 1, 33, {}),
     (12, 5, 2, 150, {}),
     (40, 19, 1, 220, {"sequence": False}),
     (9, 8, 5, 256, {"cells": True}),
@@ -153,6 +154,17 @@ def test_kernels_emulated_on_a_cpu(precision, ranks, samples, ahead, case, emula
     found = errors(operands(steps, batch, inputs, hidden, per_sample, device="cpu"), **options)
     for kind, values in zip(("outputs", "gradients"), found):
         assert all(value < EMULATED[precision][kind] for value in values.values()), values
+
+
+@pytest.mark.parametrize("precision", ["high"], indirect=True)
+@pytest.mark.parametrize(("ranks", "samples"), [(1, 1), (1, 2), (4, 1), (4, 2), (8, 1)])
+def test_emulated_many_rows_are_kept_in_16_bits(precision, ranks, samples, emulated, monkeypatch):
+    emulated(ranks, samples=samples)
+    tensors = operands(4, 9, 2, 40, device="cpu")
+    few = max(errors(tensors)[1].values())
+    monkeypatch.setattr(scan, "FEW_ROWS", 35)
+    many = max(errors(tensors)[1].values())
+    assert few < EMULATED["high"]["gradients"] < many < 1.5e-2
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 0])
@@ -277,8 +289,11 @@ def test_outputs_and_gradients_against_float64(precision, case, per_sample, rank
             pytest.skip("there is only one way")
         monkeypatch.setattr(scan, "ranks_for", lambda *_: 1)
     tensors = operands(steps, batch, inputs, hidden, per_sample)
+    limits = dict(LIMITS[precision])
+    if precision == "high" and steps * batch > scan.FEW_ROWS:
+        limits["gradients"] = ROUNDED
     for kind, values in zip(("outputs", "gradients"), errors(tensors, **options)):
-        assert all(value < LIMITS[precision][kind] for value in values.values()), values
+        assert all(value < limits[kind] for value in values.values()), values
 
 
 def check_same_bits(tensors):

@@ -157,7 +157,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
 #pragma unroll
         for (int g = 0; g < 4; g++) {
           da[g][cell] = slopes[g];
-          if (EXACT && at.sample(cell % SAMPLES) < B)
+          if (FULL_ROWS && at.sample(cell % SAMPLES) < B)
             ((float *)da_rows)[((model * T + T - 1 - step) * B + at.sample(cell % SAMPLES)) * (4 * HP) +
                                (at.rank * WARPS + at.warp) * 32 * UNITS + (g * UNITS + cell / SAMPLES) * 8 + at.row] = slopes[g] * back;
         }
@@ -186,14 +186,14 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
       uint4 chunks[CHUNKS]; // read before the products, written to memory during them
 #pragma unroll
       for (int n = 0; n < CHUNKS; n++)
-        if (!EXACT) // without a chunk: any that is there
+        if (!FULL_ROWS) // without a chunk: any that is there
           chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample % SIZE + n * TILE / UNITS) * APART * DA_STRIDE + chunk_column);
       const float chunk_back = back_of_warp[step & 1][chunk_column / (32 * UNITS)];
       // What the products do not change: made during them or, in a cluster, while their sums are on their way.
       auto meanwhile = [&]() {
 #pragma unroll
         for (int n = 0; n < CHUNKS; n++)
-          if (!EXACT)
+          if (!FULL_ROWS)
             store_if(chunk_sample < SIZE && at.tile * SIZE + chunk_sample + n * TILE / UNITS < B, chunk_at + n * (TILE / UNITS) * 4 * HP,
                      as_bfloat(chunks[n], chunk_back));
         chunk_at -= (i64)B * 4 * HP;

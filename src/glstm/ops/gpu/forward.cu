@@ -86,10 +86,10 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   // Some threads have a chunk of eight h for the rows: read before the products, written to memory during them.
   const int from_last = THREADS - 1 - threadIdx.x; // the first have the rows' ends
   const int chunk_sample = from_last / (OWN / 8), chunk_column = at.rank * OWN + from_last % (OWN / 8) * 8;
-  const bool has_chunk = TAPED && !EXACT && chunk_sample < SIZE && at.tile * SIZE + chunk_sample < B;
+  const bool has_chunk = TAPED && !FULL_ROWS && chunk_sample < SIZE && at.tile * SIZE + chunk_sample < B;
   u16 *chunk_at = (u16 *)rows + (model * T * B + at.tile * SIZE + chunk_sample) * ROW + chunk_column;
   const bool has_end = TAPED && at.rank == 0 && at.warp == 0 && at.row < SAMPLES && at.sample(at.row) < B;
-  u16 *end_at = (u16 *)rows + ((model * T * B + at.sample(at.row % SAMPLES)) * ROW + HP) * (1 + EXACT);
+  u16 *end_at = (u16 *)rows + ((model * T * B + at.sample(at.row % SAMPLES)) * ROW + HP) * (1 + FULL_ROWS);
   const u32 read_at = shared_address(h_shared[0][0] + (at.lane & 7) * H_STRIDE + (at.lane >> 3) * 8);
 #pragma unroll 1
   for (int t = 0; t < AHEAD; t++) {
@@ -152,7 +152,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
           store_words<H_WORDS>(tape.h, words_of_h);
         }
         tape.c += tape.step * CELLS, tape.h += tape.step * H_WORDS;
-        if (TAPED && EXACT) // a row of h
+        if (TAPED && FULL_ROWS) // a row of h
 #pragma unroll
           for (int cell = 0; cell < CELLS; cell++)
             if (at.sample(cell % SAMPLES) < B)
@@ -175,9 +175,9 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
       exchange.pass(t, T, at, h);
       if (TAPED && working) pack_gates(gate_words, v);
       worked = working;
-      if (TAPED && !EXACT) store_if(has_chunk, chunk_at, as_bfloat(chunk, 1));
+      if (TAPED && !FULL_ROWS) store_if(has_chunk, chunk_at, as_bfloat(chunk, 1));
       if (has_end) end_row(end_at, x_now[0], x_now[SAMPLES - 1], at.row);
-      chunk_at += (i64)B * ROW, end_at += (i64)B * ROW * (1 + EXACT);
+      chunk_at += (i64)B * ROW, end_at += (i64)B * ROW * (1 + FULL_ROWS);
       take();
       exchange.end_step();
     }

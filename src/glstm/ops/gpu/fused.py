@@ -58,11 +58,11 @@ class Plan:
         samples = shape.batch if self.per_sample else 1
         self.rows = shape.steps * samples  # of the table
         # After the tape lie the table and the sum of biases. The type is that of the rows, which torch multiplies.
-        self.narrow = torch.float32 if shape.exact else torch.bfloat16
+        self.row_type = shape.row_type
         *self.tape_at, self.k_at, self.b_at, end = _places(
             *(shape.tape_parts if taped else [0] * 4), self.rows * shape.hidden, 4 * shape.hidden
         )
-        self.tape_size = end // self.narrow.itemsize
+        self.tape_size = end // self.row_type.itemsize
         self.everything = (shape.steps, shape.batch, shape.hidden)
         self.state = (1, shape.batch, shape.hidden)
 
@@ -84,7 +84,7 @@ class Plan:
         shape = self.shape
         self.tiles = 1 if self.per_sample else shape.tiles
         self.chunks = min(CHUNKS, -(-self.rows // ROWS))
-        steps, row, width = shape.steps * shape.batch, shape.padded + scan.END, self.narrow.itemsize
+        steps, row, width = shape.steps * shape.batch, shape.padded + scan.END, self.row_type.itemsize
         self.row_view = (1, steps, row), (steps * row, row, 1), self.tape_at[3] // width
         # Slopes, the table's gradients and their sums over chunks lie side by side.
         slopes = 4 * shape.padded
@@ -142,7 +142,7 @@ class Plan:
         x, w_ih = _plain(x), _plain(w_ih)
         kept = [_plain(part) for part in (times, *values, b_ih, b_hh, w_hh, h0, c0)]
         (times_at, *values_at, b_ih_at, b_hh_at, w_hh_at, h0_at, c0_at) = map(at, kept)
-        tape = x.new_empty(self.tape_size, dtype=self.narrow)
+        tape = x.new_empty(self.tape_size, dtype=self.row_type)
         start = tape.data_ptr()
         k, b = start + self.k_at, start + self.b_at
         self.open_gate(times_at, *values_at, *[0] * (MOST_VALUES - self.values), b_ih_at, b_hh_at, k, b)
@@ -166,7 +166,7 @@ class Plan:
         dh, dh_n, dc_n = gradients[0], _plain(gradients[1]), _plain(gradients[2])
         dh = dh if dh is None else scan.readable(dh.resolve_neg())
         need_x, _, _, _, _, need_h0, need_c0, *need_values = needs
-        da = x.new_empty(self.scratch_size, dtype=self.narrow)
+        da = x.new_empty(self.scratch_size, dtype=self.row_type)
         da_at = da.data_ptr()
         dk, parts = da_at + self.dk_at, da_at + self.parts_at
         dh0, dc0 = x.new_empty(self.state[1:]) if need_h0 else None, x.new_empty(self.state[1:]) if need_c0 else None

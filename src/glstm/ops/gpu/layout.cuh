@@ -6,8 +6,8 @@
 //
 // Constants, besides cell.cuh's: H units, RANKS, SAMPLES of a thread (2, or 1), D inputs (0: the input's share of the gates
 // comes ready-made), K_PER_SAMPLE, SEQUENCE (h of every step goes out, or its gradient comes in; 2: also that of c), TAPED
-// (forward keeps what backward needs), AHEAD (ahead.cuh). In EXACT mode every 16-bit number has a second one for what it
-// rounds off.
+// (forward keeps what backward needs), FULL_ROWS (the two sides of the weights' gradient are in float32, not in bfloat16),
+// AHEAD (ahead.cuh). In EXACT mode every 16-bit number has a second one for what it rounds off.
 
 #define UNITS (RANKS == 1 ? 2 : 1)   // of a thread; they lie 8 apart
 #define CELLS (SAMPLES * UNITS)      // of a thread, unit by unit

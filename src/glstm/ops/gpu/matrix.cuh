@@ -55,23 +55,3 @@ __device__ __forceinline__ float scale_for(u32 largest_bits, float *back) {
   *back = __int_as_float((e - 4) << 23);
   return __int_as_float((258 - e) << 23);
 }
-
-// The last 16 numbers of a row of the weights' gradient's right side: one of two samples' inputs, 1 for the bias, zeros.
-// An input that is not finite is left out: where every unit is closed it must have no effect; elsewhere the slopes have it.
-__device__ __forceinline__ void end_row(void *end_of_row, const float *x_0, const float *x_1, int which) {
-  float end[8];
-#pragma unroll
-  for (int d = 0; d < 8; d++) {
-    const float x = d < D ? (which ? x_1[d < D ? d : 0] : x_0[d < D ? d : 0]) : d == D;
-    end[d] = (__float_as_uint(x) & ~(1u << 31)) < INFINITE ? x : 0;
-  }
-  if (EXACT) {
-    float4 *p = (float4 *)end_of_row;
-    p[0] = make_float4(end[0], end[1], end[2], end[3]), p[1] = make_float4(end[4], end[5], end[6], end[7]);
-    p[2] = p[3] = make_float4(0, 0, 0, 0);
-  } else {
-    uint4 *p = (uint4 *)end_of_row;
-    p[0] = make_uint4(pack_bfloat(end[0], end[1]), pack_bfloat(end[2], end[3]), pack_bfloat(end[4], end[5]), pack_bfloat(end[6], end[7]));
-    p[1] = make_uint4(0, 0, 0, 0);
-  }
-}

@@ -17,6 +17,7 @@ SCHEDULERS = 4  # of a multiprocessor: each runs one warp at a time
 TILE = 8  # samples that a matrix instruction takes
 AHEAD = {"forward": 4, "backward": 4}  # steps before which memory is asked for what a step reads, where there is room
 END = 16  # numbers after h in a row of the weights' gradient's right side: x, 1, zeros
+FEW_ROWS = 16384  # up to so many steps x samples, rows are in float32: rounding averages out less, and it costs little
 THREADS = 256  # of the kernel that takes the gradients apart
 
 # Units whose recurrent weights fit into the registers of so many blocks together.
@@ -58,11 +59,20 @@ class Shape:
         return (self.tiles * self.ranks, self.models), 4 * self.padded // (self.units * self.ranks)
 
     @property
+    def full_rows(self) -> bool:
+        """The two sides of the weights' gradient are in float32, not in bfloat16."""
+        return self.exact or self.steps * self.batch <= FEW_ROWS
+
+    @property
+    def row_type(self) -> torch.dtype:
+        return torch.float32 if self.full_rows else torch.bfloat16
+
+    @property
     def tape_parts(self) -> list:
         """How many 32-bit words the tape has of gates, previous c, previous h and rows for the weights' gradient."""
         threads = self.models * self.steps * self.tiles * self.grid[1] * self.ranks
         rows = self.models * self.steps * self.batch * (self.padded + END)
-        return [*(threads * words for words in self.tape_words), rows if self.exact else rows // 2]
+        return [*(threads * words for words in self.tape_words), rows if self.full_rows else rows // 2]
 
     @property
     def tape_words(self) -> tuple[int, int, int]:
@@ -109,6 +119,7 @@ class Shape:
             "SEQUENCE": sequence,
             "TAPED": taped,
             "EXACT": self.exact,
+            "FULL_ROWS": self.full_rows,
         }
 
 
@@ -195,8 +206,7 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     """Gradients of x or None, w_ih, w_hh, b, k, h0, c0. dh, dh_n, dc_n and dc may be None: zeros."""
     models, hidden, inputs = shape.models, shape.hidden, x.shape[-1]
     gates, c_before, h_before, rows = tape.split(shape.tape_parts)
-    narrow = torch.float32 if shape.exact else torch.bfloat16
-    da = x.new_empty(models, shape.steps * shape.batch, 4 * shape.padded, dtype=narrow)
+    da = x.new_empty(models, shape.steps * shape.batch, 4 * shape.padded, dtype=shape.row_type)
     dk = torch.empty_like(k)
     dk_parts = dk if k.dim() == 4 else x.new_empty(models, shape.tiles, shape.steps, hidden)
     dh0, dc0 = (x.new_empty(models, shape.batch, hidden) for _ in range(2))
@@ -211,7 +221,7 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
         w_hh, k, gates, c_before, h_before, da, dk_parts, dh0, dc0, shape.steps, shape.batch,
         shared_bytes=shape.dynamic_bytes(constants),
     )  # fmt: skip
-    rows, across = rows.view(narrow).view(models, -1, shape.padded + END), da.transpose(1, 2)
+    rows, across = rows.view(shape.row_type).view(models, -1, shape.padded + END), da.transpose(1, 2)
     inline = inputs <= INLINE
     dw_hh, db = torch.empty_like(w_hh), w_hh.new_empty(w_hh.shape[:2])
     dw_ih = torch.empty_like(w_ih) if inline else gradient_of_w_ih(shape, da, x)
