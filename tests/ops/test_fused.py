@@ -168,7 +168,9 @@ def check(layer: GatedLSTM, limit: float, x, hx=None, times=None, sequence=True)
     )
     assert found.keys() == exact.keys()
     wrong = {name: relative_error(part, exact[name]) for name, part in found.items()}
-    assert all(error < limit for error in wrong.values()), wrong
+    # A gate's gradients are sums of products with h_new - h_old, of which few digits may be left.
+    limits = {name: 5 * limit if name.split("_")[0] in layer.gate.names else limit for name in wrong}
+    assert all(error < limits[name] for name, error in wrong.items()), wrong
 
 
 IN_ONE = ["open_gate", "forward", "backward", "gate_slopes", "finish"]

@@ -72,7 +72,12 @@ def check_errors(limits, case, device, candidate):
     for need_h0 in (True, False):
         found = errors_of(tensors, need_h0, candidate)
         for kind, values in zip(("outputs", "gradients"), found):
-            assert all(value < limits[kind] for value in values.values()), values
+            assert all(value < limits[kind] * of_difference(name) for name, value in values.items()), values
+
+
+def of_difference(name: str) -> int:
+    """The gradient of k is a product with h_new - h_old, of which few digits may be left."""
+    return 5 if name == "k" else 1
 
 
 def errors_of(tensors, need_h0: bool, candidate: str):
