@@ -287,7 +287,7 @@ def _usual_values(kind: type[Gate] | None, task: Task) -> Options:
 
 def _start_as_lstm(recipe: Recipe, layer: nn.Module) -> None:
     weight = getattr(layer, "weight_hh_l0", None)
-    if weight is None or len(weight) != 4 * recipe.units or not _starts_as_lstm(recipe.cell):
+    if weight is None or len(weight) != 4 * recipe.units or getattr(layer, "own_start", False):
         raise UserError(f"init, forget_bias and chrono are starts of an LSTM, and {recipe.cell} has its own")
     if recipe.init is not None:
         INITIALISERS[recipe.init](layer)

@@ -15,6 +15,7 @@ learned (here they are 0), and the 'permutation' draws pixels with replacement. 
 code: all recurrent weights one orthogonal matrix, those of the input another, the forget gate's bias 1.
 """
 
+from math import prod
 from typing import Any, ClassVar
 
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from glstm.cells.recurrent import Recurrent, State
 from glstm.errors import UserError
-from glstm.masks import Keyed, keep_mask, number_elements, random_key
+from glstm.masks import GOLDEN, Keyed, keep_mask, number_elements, random_key, signed
 from glstm.ops import gated_lstm
 
 
@@ -84,14 +85,16 @@ class Zoneout(Keyed, Recurrent):
         return layer.weight_hh.new_full((len(x), self.hidden_size), 1 - z)
 
     def _draw(self, layer: Any, x: Tensor, chances: list[float]) -> list[Tensor]:
-        """0 where the old state is kept. No two layers or tables have an element's number in common."""
+        """0 where the old state is kept. Elements are numbered through all layers and both tables."""
         shape = (*x.shape[:2], self.hidden_size)
-        count, place = shape[0] * shape[1] * shape[2], next(n for n, one in enumerate(self.layers) if one is layer)
+        place, count = next(n for n, one in enumerate(self.layers) if one is layer), prod(shape)
         key = random_key(x.device) if self.key is None else self.key
-        numbers = number_elements(count * 2 * (place + 1), x.device)[count * 2 * place :]
-        masks = [keep_mask(key, own, z) for own, z in zip(numbers.split(count), chances)] if count else []
-        masks = masks or [numbers.new_zeros(0, dtype=torch.bool) for _ in chances]
-        return [mask.view(shape).to(layer.weight_hh.dtype) for mask in masks]
+        numbers, tables = number_elements(count, x.device), []
+        for n, z in enumerate(chances):
+            before = (2 * place + n) * count
+            kept = keep_mask(key + signed(before * GOLDEN), numbers, z)
+            tables.append(kept.view(shape).to(layer.weight_hh.dtype))
+        return tables
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """An LSTM's, and for each mean of an old and a new number two products and a sum."""
