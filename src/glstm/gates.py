@@ -223,8 +223,8 @@ def _positive(value: Tensor) -> Tensor:
 
 
 def _share(value: Tensor) -> Tensor:
-    """A value as a share in (0, 1]: itself there, and reflected at 0 and at 1 elsewhere, so that an optimiser may move it
-    anywhere and its gradient never vanishes. As far as `_positive` it keeps away from 0."""
+    """A value as a share in (0, 1]: itself there, and elsewhere reflected at 0 and at 1. So an optimiser may move it
+    anywhere, and its gradient never vanishes. It keeps away from 0 as `_positive` does."""
     return _positive(value - 2 * torch.round(value / 2))
 
 
@@ -355,8 +355,8 @@ class Phased(Gate):
     phi = ((t - s) mod tau) / tau;  k = 2 phi / r, then 2 - 2 phi / r, then the leak alpha phi.
     The leak lets gradients through a closed gate in training; in evaluation it is 0.
 
-    r is used reflected at 0 and at 1, |r - 2 round(r / 2)|: an optimiser may move it beyond, where it would be no share,
-    and the gate would be open for ever.
+    r is used reflected at 0 and at 1, |r - 2 round(r / 2)|: an optimiser may move it beyond, where it would be no
+    share, and the gate would always be open.
     """
 
     names: ClassVar[tuple[str, ...]] = ("tau", "s", "r")

@@ -2,12 +2,14 @@
 
 import copy
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
+from emulated import started
 from glstm.cells.zoneout import Zoneout
 from glstm.errors import UserError
 from glstm.recipes import preset
@@ -30,7 +32,7 @@ def sequences(steps: int = STEPS, batch: int = BATCH) -> Tensor:
 
 
 def plain_loop(layer, x: Tensor, d_c: Tensor, d_h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The paper's equations: d_c and d_h (T, B, H) are the shares of the old cell and of the old output that are kept."""
+    """The paper's equations: d_c and d_h (T, B, H) are the shares of the old c and of the old h that are kept."""
     h = c = x.new_zeros(x.shape[1], UNITS)
     outputs = []
     for n in range(len(x)):
@@ -42,6 +44,10 @@ def plain_loop(layer, x: Tensor, d_c: Tensor, d_h: Tensor) -> tuple[Tensor, Tens
     return torch.stack(outputs), h, c
 
 
+def layer_of(cell: Zoneout) -> Any:
+    return cell.layers[0]
+
+
 def masks_of(cell: Zoneout, x: Tensor) -> tuple[Tensor, Tensor]:
     """What the first layer keeps, of c and of h."""
     k, k_h = cell._tables(cell.layers[0], x, None)
@@ -50,12 +56,16 @@ def masks_of(cell: Zoneout, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def differentiated(made: tuple[Tensor, ...], cell: Zoneout) -> list[Tensor]:
     generator = torch.Generator().manual_seed(3)
-    loss = sum((part * torch.randn(part.shape, dtype=part.dtype, generator=generator)).sum() for part in made)
+    loss = sum(
+        (part * torch.randn(part.shape, dtype=torch.float64, generator=generator).to(part)).sum() for part in made
+    )
     assert isinstance(loss, Tensor)
     return list(torch.autograd.grad(loss, list(cell.parameters())))
 
 
-@pytest.mark.parametrize("options", [{}, {"shared": True}, {"z_c": 0.5, "z_h": 0.05}, {"z_c": 0.0}, {"z_h": 0.0}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"shared": True}, {"z_c": 0.5, "z_h": 0.05}, {"z_c": 0.0}, {"z_h": 0.0}], ids=str
+)
 @pytest.mark.parametrize("training", [True, False])
 def test_the_papers_equations(training, options):
     cell, x = make(training=training, **options), sequences()
@@ -183,17 +193,16 @@ def test_a_sequence_in_pieces_goes_on_from_the_state():
 
 def test_no_zoneout_is_the_lstm():
     cell, x = make(z_c=0.0, z_h=0.0), sequences()
-    lstm = torch.nn.LSTM(INPUTS, UNITS).double()
-    layer = cell.layers[0]
+    lstm, layer = torch.nn.LSTM(INPUTS, UNITS).double(), layer_of(cell)
     for name, value in (("weight_ih", layer.weight_ih), ("weight_hh", layer.weight_hh), ("bias_ih", layer.bias)):
         getattr(lstm, f"{name}_l0").data.copy_(value)
-    lstm.bias_hh_l0.data.zero_()
+    torch.nn.init.zeros_(lstm.get_parameter("bias_hh_l0"))
     assert relative_error(cell(x)[0], lstm(x)[0]) < 1e-12
 
 
 def test_its_start():
     torch.manual_seed(0)
-    layer = Zoneout(2, 8).layers[0]
+    layer = layer_of(Zoneout(2, 8))
     assert torch.allclose(layer.weight_hh.T @ layer.weight_hh, torch.eye(8), atol=1e-6)
     assert torch.allclose(layer.weight_ih.T @ layer.weight_ih, torch.eye(2), atol=1e-6)
     assert layer.bias.view(4, 8).mean(1).tolist() == [0, 1, 0, 0]
@@ -226,3 +235,21 @@ def test_its_recipe():
 def test_what_is_no_option(options, message):
     with pytest.raises(UserError, match=message):
         Zoneout(2, 3, **options)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_separate_masks_on_the_cuda_engine(ranks, emulated):
+    """Emulated: outputs and gradients of training, against the paper's equations."""
+    emulated(ranks)
+    cell, x = make(z_c=0.5, z_h=0.2), sequences()
+    cell.key = KEY
+    single = copy.deepcopy(cell).float()
+    single.key = KEY
+    right = plain_loop(cell.layers[0], x, *masks_of(cell, x))
+    output, (h, c) = single(x.float())
+    assert "forward" in started
+    found = output, h[0], c[0]
+    for one, expected in zip(found, right, strict=True):
+        assert relative_error(one, expected) < 1e-5
+    for one, expected in zip(differentiated(found, single), differentiated(right, cell), strict=True):
+        assert relative_error(one, expected) < 1e-4

@@ -1,9 +1,9 @@
 """The LSTM with chrono biases (Tallec and Ollivier, 2018, Can recurrent neural networks warp time?, arXiv:1804.11188).
 
 The plain LSTM, and another start: b_f = log u with u drawn from U(1, T_max - 1) for each unit, and b_i = -b_f. A unit
-with the bias b_f forgets in about e^b_f steps, so the units remember for 1 to T_max steps, T_max being the length of the
-longest memory that the task needs. The other biases and the weights start as those of `glstm.LSTM`: the paper changes
-the biases of these two gates only.
+with the bias b_f forgets in about e^b_f steps, so the units remember for 1 to T_max steps: T_max is the longest memory
+that the task needs. The other biases and the weights start as those of `glstm.LSTM`: the paper changes the biases of
+these two gates only.
 """
 
 from typing import ClassVar

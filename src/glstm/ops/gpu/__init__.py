@@ -28,8 +28,8 @@ def usable(x: Tensor, k_h: Tensor | None) -> bool:
 
 def limits() -> str:
     return (
-        "computes float32, bfloat16 or float16 on an NVIDIA device, for at least one step and sample, and two tables for up "
-        f"to {scan.LARGEST} units ({scan.ROOM[1]} on devices without clusters)"
+        "computes float32, bfloat16 or float16 on an NVIDIA device, for at least one step and sample, and two tables "
+        f"for up to {scan.LARGEST} units ({scan.ROOM[1]} on devices without clusters)"
     )
 
 
@@ -65,7 +65,7 @@ def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, whe
 
 
 def takes_two_tables(hidden: int, exact: bool, where: torch.device) -> bool:
-    """Whether `scan.py` computes a layer of this size, however large its batch is: the other ways know one table only."""
+    """Whether `scan.py` computes a layer of this size with any batch: the other ways know one table only."""
     device = properties(where)
     # As many tiles as multiprocessors: then the fewest blocks share the units, and each needs the most memory.
     tiles = device.multi_processor_count

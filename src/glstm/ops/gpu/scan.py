@@ -197,7 +197,7 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
 
 
 def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate: str, need_x: bool):
-    """Gradients of x or None, w_ih, w_hh, b, k, h0, c0. dh, dh_n, dc_n and dc may be None: zeros. k may be `two_tables`."""
+    """Gradients of x or None, w_ih, w_hh, b, k, h0, c0. dh, dh_n, dc_n and dc may be None: zeros. k as in `forward`."""
     models, hidden, inputs = shape.models, shape.hidden, x.shape[-1]
     gates, c_before, h_before, rows = tape.split(shape.tape_parts)
     narrow = torch.float32 if shape.exact else torch.bfloat16
