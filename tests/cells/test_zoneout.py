@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from emulated import started
@@ -253,3 +254,27 @@ def test_separate_masks_on_the_cuda_engine(ranks, emulated):
         assert relative_error(one, expected) < 1e-5
     for one, expected in zip(differentiated(found, single), differentiated(right, cell), strict=True):
         assert relative_error(one, expected) < 1e-4
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_networks_that_train_together_have_their_own_masks(shared):
+    """As the trainer runs them: torch.vmap over their values and keys, each as it would be alone."""
+    cells, x, keys = [make(2, shared=shared) for _ in range(3)], sequences(), torch.tensor([5, 6, 5])
+    for number, cell in enumerate(cells):
+        for parameter in cell.parameters():
+            parameter.data *= 1 + 0.1 * number
+    values = {
+        name: torch.stack([cell.get_parameter(name).detach() for cell in cells])
+        for name, _ in cells[0].named_parameters()
+    }
+
+    def loss(values: dict[str, Tensor], key: Tensor) -> Tensor:
+        cells[0].key = key
+        return functional_call(cells[0], values, (x,))[0].square().sum()
+
+    found = torch.vmap(torch.func.grad(loss))(values, keys)
+    for number, cell in enumerate(cells):
+        cell.key = keys[number]
+        right = torch.autograd.grad(cell(x)[0].square().sum(), list(cell.parameters()))
+        for (name, _), expected in zip(cell.named_parameters(), right, strict=True):
+            assert relative_error(found[name][number], expected) < 1e-10

@@ -28,8 +28,8 @@ from glstm.ops import gated_lstm
 
 
 class Zoneout(Keyed, Recurrent):
-    """`shared`: one mask for c and h. On a CPU this is faster by far: two are a plain loop there. They are so on CUDA for
-    layers that are too large for its kernels with two tables, above 384 units."""
+    """`shared`: one mask for c and h. On a CPU this is faster by far: two are a plain loop there, and also on CUDA for
+    layers that are too large for the kernels with two tables, above 384 units."""
 
     state: ClassVar[tuple[str, ...]] = ("h", "c")
     recipe: ClassVar[dict[str, Any]] = {"units": 100, "decay": 0.5, "lr": 1e-3, "epochs": 150}
