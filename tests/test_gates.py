@@ -132,12 +132,47 @@ def test_phased_as_appendix_c_starts_it_is_centred_like_its_gaussian_twin():
 
 @given(tau=st.floats(5, 30), s=st.floats(-10, 10), r=st.floats(0.1, 0.9))
 def test_phased_gradients(tau, s, r):
+    """Also of an r that is reflected at 1."""
     phase = torch.remainder(TIMES - s, tau) / tau
     corners = torch.stack([(phase - c).abs() for c in (0, r / 2, r, 1)])
     times = TIMES[corners.min(0).values > 1e-4]  # finite differences do not work across a corner
-    unit = [column(value).requires_grad_() for value in (tau, s, r)]
     names = ("tau", "s", "r")
-    assert gradcheck(lambda *u: Phased().openness(times, dict(zip(names, u, strict=True)), True), unit)
+    for moved in (r, 2 - r, r - 2):
+        unit = [column(value).requires_grad_() for value in (tau, s, moved)]
+        assert gradcheck(lambda *u: Phased().openness(times, dict(zip(names, u, strict=True)), True), unit)
+
+
+SHARES = {0.4: 0.4, 1.0: 1.0, 1.3: 0.7, -0.2: 0.2, 2.5: 0.5, -1.6: 0.4, 7.3: 0.7, -500.9: 0.9}
+
+
+@pytest.mark.parametrize("r", SHARES)
+@pytest.mark.parametrize("training", [True, False])
+def test_the_open_share_of_a_phased_gate_is_reflected_at_its_ends(r, training):
+    """An optimiser may move r anywhere: the gate is that of a share in (0, 1], which its gradient still moves."""
+    times = torch.linspace(0.03, 60.03, 400, dtype=torch.float64)
+    share, found, slopes = SHARES[r], [], []
+    for value in (r, share):
+        unit = {name: column(one).requires_grad_() for name, one in (("tau", 20.0), ("s", 3.0), ("r", value))}
+        k = Phased().openness(times, unit, training)
+        found.append(k)
+        slopes.append(torch.autograd.grad((k * torch.linspace(-1, 2, 400)[:, None]).sum(), list(unit.values())))
+    assert torch.allclose(*found, rtol=0, atol=1e-9)
+    assert (found[0] < 0.01).double().mean() > 0.9 * (1 - share)
+    turned = -1 if r < 0 else 1
+    turned *= 1 if abs(r) % 2 <= 1 else -1
+    for one, other, sign in zip(*slopes, (1, 1, turned), strict=True):
+        assert torch.allclose(one, sign * other, rtol=1e-8)
+        assert one.abs().item() > 1e-3
+
+
+@pytest.mark.parametrize("r", [0.0, 2.0, -4.0, 1e-9, 2 + 1e-9])
+def test_a_phased_gate_that_is_nearly_closed_can_still_open(r):
+    unit = {"tau": column(20.0), "s": column(3.0), "r": column(r).requires_grad_()}
+    k = Phased().openness(torch.tensor([3.0 + 2e-6], dtype=torch.float64), unit, True)
+    (slope,) = torch.autograd.grad(k.sum(), unit["r"])
+    assert k.isfinite().all()
+    assert slope.isfinite().all()
+    assert slope.item() != 0
 
 
 def test_clockwork_ticks_at_multiples_of_its_period():

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "gated": {"fused", "gates", "ndarrays", "ops", "tables", "timed", "times"},
     "layers": {"gated", "gates"},
     "advice": {"gated", "layers", "times"},
-    "cells": {"gated", "gates", "layers", "masks", "ops"},
+    "cells": {"gated", "gates", "init", "layers", "masks", "ops"},
     "streaming": {"gated", "times"},
     "init": set(),
     "rnn": {"gates", "ops"},

@@ -222,6 +222,12 @@ def _positive(value: Tensor) -> Tensor:
     return magnitude + (SMALLEST - magnitude).clamp(min=0).detach()
 
 
+def _share(value: Tensor) -> Tensor:
+    """A value as a share in (0, 1]: itself there, and elsewhere reflected at 0 and at 1. So an optimiser may move it
+    anywhere, and its gradient never vanishes. It keeps away from 0 as `_positive` does."""
+    return _positive(value - 2 * torch.round(value / 2))
+
+
 def _fixed(value: Tensor) -> Tensor:
     """For `Pulses`: float64, and without a gradient."""
     return value.detach().double()
@@ -348,6 +354,9 @@ class Phased(Gate):
 
     phi = ((t - s) mod tau) / tau;  k = 2 phi / r, then 2 - 2 phi / r, then the leak alpha phi.
     The leak lets gradients through a closed gate in training; in evaluation it is 0.
+
+    r is used reflected at 0 and at 1, |r - 2 round(r / 2)|: an optimiser may move it beyond, where it would be no
+    share, and the gate would always be open.
     """
 
     names: ClassVar[tuple[str, ...]] = ("tau", "s", "r")
@@ -359,17 +368,16 @@ class Phased(Gate):
     alpha: float = 1e-3
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
-        period, ratio = _positive(_wide(unit["tau"], times)), _positive(_wide(unit["r"], times))
+        period, ratio = _positive(_wide(unit["tau"], times)), _share(_wide(unit["r"], times))
         phase = torch.remainder(times.unsqueeze(-1) - _wide(unit["s"], times), period) / period
         rise = 2 * phase / ratio
         leak = self.alpha * phase if training else torch.zeros_like(phase)
         return torch.where(phase < ratio / 2, rise, torch.where(phase < ratio, 2 - rise, leak)).clamp(0, 1)
 
     def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
-        """With r > 1 the triangle is longer than the period, which cuts it off: so periods start at s, where it does,
-        and not halfway between two pulses."""
+        """Periods start at s, where the triangle does, and not halfway between two pulses."""
         period, start = _positive(_fixed(unit["tau"])), _fixed(unit["s"])
-        half = period * _positive(_fixed(unit["r"])) / 2
+        half = period * _share(_fixed(unit["r"])) / 2
         return Pulses("triangle", at=start + half, width=half, period=period, start=start)
 
 

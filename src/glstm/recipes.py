@@ -84,7 +84,8 @@ class Recipe(Settings):
     def changed(self, **values: Any) -> Self:
         """A copy with these changes. In data, gate and options only the entries given change, and None removes one.
 
-        With another cell, this one's gate and threshold are dropped; if it is no LSTM, an LSTM's initial values, too.
+        With another cell, this one's gate and threshold are dropped; if it has its own start, an LSTM's initial values,
+        too.
         """
         merged = dict(values)
         usual = self._without_cell(values["cell"]) if values.get("cell", self.cell) != self.cell else self
@@ -97,8 +98,8 @@ class Recipe(Settings):
     def _without_cell(self, other: str) -> Self:
         is_lstm = _is_lstm(other)
         options = {name: value for name, value in self.options.items() if is_lstm and name == "candidate"}
-        start = {} if is_lstm else {"init": None, "forget_bias": None, "chrono": None, "segment": None}
-        return replace(self, gate={}, options=options, **start)
+        start = {} if _starts_as_lstm(other) else {"init": None, "forget_bias": None, "chrono": None}
+        return replace(self, gate={}, options=options, segment=self.segment if is_lstm else None, **start)
 
     @property
     def gate_class(self) -> type[Gate] | None:
@@ -153,6 +154,11 @@ def _times(share: float, value: Any) -> Any:
 def _is_lstm(cell: str) -> bool:
     maker = registry.find(cell, CELLS, "cell")
     return isinstance(maker, type) and issubclass(maker, GatedLSTM | nn.LSTM)
+
+
+def _starts_as_lstm(cell: str) -> bool:
+    """Whether a recipe says how it starts."""
+    return _is_lstm(cell) and not getattr(registry.find(cell, CELLS, "cell"), "own_start", False)
 
 
 def _find_task(name: str) -> Callable[..., Any]:
@@ -251,6 +257,8 @@ def _layer(recipe: Recipe, task: Task) -> nn.Module:
     shape = {"input_size": inputs, "hidden_size": recipe.units, "num_layers": recipe.layers}
     if task.clock != (0.0, 1.0) and "origin" in registry.accepted(cell):
         shape |= dict(zip(("origin", "unit"), task.clock, strict=True))
+    if "t_max" in registry.accepted(cell) and "t_max" not in recipe.options:
+        shape["t_max"] = float(task.steps)
     gate = _usual_values(recipe.gate_class, task) | recipe.gate
     takes_gate = "gate" in registry.accepted(cell)
     if "kind" in gate:
@@ -279,7 +287,7 @@ def _usual_values(kind: type[Gate] | None, task: Task) -> Options:
 
 def _start_as_lstm(recipe: Recipe, layer: nn.Module) -> None:
     weight = getattr(layer, "weight_hh_l0", None)
-    if weight is None or len(weight) != 4 * recipe.units:
+    if weight is None or len(weight) != 4 * recipe.units or getattr(layer, "own_start", False):
         raise UserError(f"init, forget_bias and chrono are starts of an LSTM, and {recipe.cell} has its own")
     if recipe.init is not None:
         INITIALISERS[recipe.init](layer)

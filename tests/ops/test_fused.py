@@ -69,6 +69,8 @@ def test_emulated_gates_open_as_in_python(emulated, kind, times, frame, backward
     }
     if "sigma" in values:
         values["sigma"][:3] = torch.tensor([0.0, 1e-7, 1e4])
+    if "r" in values:  # beyond 0 and 1, where it is reflected
+        values["r"][:5] = torch.tensor([1.3, -0.2, 2.5, -1.6, 7.3])
     for per_sample, training, threshold in ((False, True, 0.0), (True, False, 0.2), (True, True, 0.0)):
         if per_sample and times == "counted":
             continue

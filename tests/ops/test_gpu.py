@@ -46,6 +46,20 @@ def test_every_kernel_compiles(architecture, part, exact, hidden, ranks, samples
     assert compile_kernels(scan.source(part, ranks), architecture, constants).startswith(b"\x7fELF")
 
 
+TWO_LAYOUTS = [(110, 4, 1, False), (110, 1, 2, True), (384, 8, 2, True)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("part", ["forward", "backward"])
+@pytest.mark.parametrize(
+    ("hidden", "ranks", "samples", "exact"), [(110, 4, 1, False), (110, 1, 2, True), (384, 8, 2, True)]
+)
+def test_kernels_for_two_tables_compile(part, hidden, ranks, samples, exact):
+    shape = scan.Shape(1, 9, 5, hidden, exact, ranks, samples, ROOM)
+    constants = shape.constants(part, 1, "tanh", True, 1, True, True)
+    assert compile_kernels(scan.source(part, ranks), "sm_90", constants).startswith(b"\x7fELF")
+
+
 def test_how_many_blocks_share_the_units():
     h200 = {"clusters": True, "multiprocessors": 132}
     assert scan.ranks_for(110, 16, **h200) == 4
@@ -66,6 +80,7 @@ def test_a_kernel_that_does_not_compile_says_why():
 
 
 def operands(steps, batch, inputs, hidden, per_sample=False, models=(), device="cuda"):
+    """Of a call with one table. `two_tables` adds another one."""
     generator = torch.Generator().manual_seed(1)
 
     def draw(*shape, scale=1.0):
@@ -87,10 +102,19 @@ def operands(steps, batch, inputs, hidden, per_sample=False, models=(), device="
     }
 
 
+def two_tables(steps, batch, inputs, hidden, per_sample, h_per_sample, models=(), device="cuda"):
+    """Units may be open for c alone, for h alone, for both and for none."""
+    tensors = operands(steps, batch, inputs, hidden, per_sample, models, device)
+    generator = torch.Generator().manual_seed(7)
+    k_h = torch.rand(*models, steps, *((batch,) if h_per_sample else ()), hidden, generator=generator)
+    return {**tensors, "k_h": torch.where(k_h < 0.4, 0, k_h).to(device)}
+
+
 def results(tensors, backend, weighted=True, **options):
     """Outputs, and the gradient of a sum that every output has a share in."""
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in tensors.items()}
-    output = gated_lstm(*leaves.values(), backend=backend, **options)
+    given = [leaf for name, leaf in leaves.items() if name != "k_h"]
+    output = gated_lstm(*given, k_h=leaves.get("k_h"), backend=backend, **options)
     parts = {name: part for name, part in output._asdict().items() if part is not None}
     generator = torch.Generator().manual_seed(2)
     loss = torch.zeros((), device=tensors["x"].device)
@@ -165,6 +189,81 @@ def test_emulated_many_rows_are_kept_in_16_bits(precision, ranks, samples, emula
     monkeypatch.setattr(scan, "FEW_ROWS", 35)
     many = max(errors(tensors)[1].values())
     assert few < EMULATED["high"]["gradients"] < many < 1.5e-2
+
+
+# The same, with a table of its own for h; which of the two are per sample.
+TWO_TABLES = [
+    (1, 1, 3, (5, 6, 1, 20, True, True), {}),
+    (1, 2, 2, (3, 9, 6, 33, False, True), {"cells": True, "candidate": "sigmoid"}),
+    (4, 2, 1, (4, 9, 1, 40, True, False), {"sequence": False}),
+    (4, 1, 2, (3, 3, 6, 70, True, True), {"cells": True, "candidate": "sigmoid"}),
+    (8, 1, 4, (3, 3, 2, 70, False, False), {}),
+]
+
+
+@both_precisions
+@pytest.mark.parametrize(("ranks", "samples", "ahead", "case", "options"), TWO_TABLES, ids=str)
+def test_emulated_two_tables(precision, ranks, samples, ahead, case, options, emulated, monkeypatch):
+    emulated(ranks, samples=samples)
+    monkeypatch.setattr(scan, "AHEAD", {"forward": ahead, "backward": ahead})
+    check_two_tables(two_tables(*case, device="cpu"), EMULATED[precision], **options)
+
+
+@both_precisions
+def test_emulated_two_tables_of_several_models(precision, emulated):
+    emulated(4)
+    check_two_tables(two_tables(4, 5, 2, 20, True, False, models=(2,), device="cpu"), EMULATED[precision])
+
+
+@on_device
+@both_precisions
+@pytest.mark.parametrize(
+    ("hidden", "per_sample", "h_per_sample"), [(33, True, True), (110, True, False), (300, False, True)]
+)
+def test_two_tables(precision, hidden, per_sample, h_per_sample):
+    check_two_tables(two_tables(40, 37, 1, hidden, per_sample, h_per_sample), LIMITS[precision])
+
+
+def check_two_tables(tensors, limits, **options):
+    for kind, values in zip(("outputs", "gradients"), errors(tensors, **options)):
+        assert all(value < limits[kind] for value in values.values()), values
+    outputs, gradients = results(tensors, "cuda", **options)
+    for name in ("k", "k_h"):
+        assert (gradients[name][tensors[name] == 0] == 0).all()
+    with torch.no_grad():  # without a tape
+        given = [tensor for name, tensor in tensors.items() if name != "k_h"]
+        alone = gated_lstm(*given, k_h=tensors["k_h"], backend="cuda", **options)
+    for name, part in outputs.items():
+        assert torch.equal(getattr(alone, name), part)
+
+
+def test_two_tables_at_their_ends(emulated):
+    """k_h = k is one table, to the bit; where a table is 0, that state is copied to the bit."""
+    emulated(1)
+    tensors = two_tables(5, 3, 1, 20, True, True, device="cpu")
+    same = results({**tensors, "k_h": tensors["k"]}, "cuda")[0]
+    one = results({name: part for name, part in tensors.items() if name != "k_h"}, "cuda")[0]
+    assert all(torch.equal(part, same[name]) for name, part in one.items())
+    for open_c, open_h in ((0.0, 1.0), (1.0, 0.0)):
+        tables = {"k": torch.full_like(tensors["k"], open_c), "k_h": torch.full_like(tensors["k_h"], open_h)}
+        made = results({**tensors, **tables}, "cuda")[0]
+        assert torch.equal(made["h_n"], tensors["h0"]) == (open_h == 0)
+        assert torch.equal(made["c_n"], tensors["c0"]) == (open_c == 0)
+
+
+@pytest.mark.parametrize(
+    ("major", "room", "precision", "largest"),
+    [(9, ROOM, "highest", 384), (9, ROOM, "high", 384), (8, 166_912, "high", 128), (8, 101_376, "highest", 96)],
+    indirect=["precision"],
+)
+def test_how_many_units_may_have_two_tables(major, room, precision, largest, monkeypatch):
+    device = SimpleNamespace(major=major, multi_processor_count=132, shared_memory_per_block_optin=room)
+    monkeypatch.setattr(gpu, "properties", lambda _: device)
+    exact, where = precision == "highest", torch.device("cpu")
+    found = [hidden for hidden in range(1, 500) if gpu.takes_two_tables(hidden, exact, where)]
+    assert found == list(range(1, largest + 1))
+    for batch in (1, 100, 5000):  # whatever is chosen for a batch fits, too
+        assert all(gpu.shape_of(1, 9, batch, hidden, exact, where) for hidden in found)
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 0])

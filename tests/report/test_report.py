@@ -171,6 +171,7 @@ def test_two_points_are_no_curve(results):
         (Gaussian(), {"mu": [100.0, 3.5], "sigma": [-40.0, 1.0]}),
         (Periodic(), {"mu": [100.0, 3.5], "sigma": [-40.0, 1.0], "tau": [200.0, -30.5]}),
         (Phased(), {"tau": [50.0, 1000.0], "s": [20.0, 650.0], "r": [0.1, 0.4]}),
+        (Phased(), {"tau": [50.0, 1000.0, 90.0, 70.0], "s": [20.0, 650.0, 3.0, 7.0], "r": [1.3, -0.2, 2.5, 4.0]}),
     ],
 )
 def test_gates_are_drawn_as_the_layer_opens_them(gate, values):

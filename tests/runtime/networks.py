@@ -7,6 +7,7 @@ from glstm.models import deep_head, linear_head
 from glstm.scaling import Rescale, Standardize
 
 STEPS = 60
+SHARES = torch.tensor([0.2] * 10 + [1.3, -0.2, 2.5])  # the last as an optimiser may leave them, beyond 0 and 1
 
 KINDS = {
     "g-LSTM": lambda: GLSTM(1, 23, mu=(1, STEPS), sigma=4.0),
@@ -15,7 +16,7 @@ KINDS = {
     "no bias": lambda: GLSTM(1, 9, bias=False, mu=(1, STEPS), sigma=4.0),
     "logistic": lambda: GLSTM(2, 9, mu=(1, STEPS), sigma=4.0, candidate="sigmoid"),
     "some never open": lambda: GLSTM(1, 16, mu=(-40, STEPS + 40), sigma=3.0),
-    "Phased LSTM": lambda: PLSTM(1, 13, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
+    "Phased LSTM": lambda: PLSTM(1, 13, tau=(8.0, 25.0), s=(0.0, 20.0), r=SHARES),
     "stack of Phased LSTMs": lambda: PLSTM(2, 8, 3, tau=(8.0, 25.0), s=(0.0, 20.0), r=0.2),
     "gates that come back": lambda: GatedLSTM(1, 13, gate=Periodic(mu=(0.0, 20.0), sigma=1.5, tau=(8.0, 25.0))),
     "clocks": lambda: GatedLSTM(1, 10, gate=Clockwork((1, 2, 4, 8, 16))),

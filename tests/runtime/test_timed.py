@@ -14,8 +14,9 @@ from test_head import none, usual
 from test_stream import samples
 
 import glstm
-from glstm import GLSTM, PLSTM, Clockwork, GatedLSTM, Periodic, SequenceModel, deploy
+from glstm import GLSTM, Clockwork, GatedLSTM, Periodic, Phased, SequenceModel, deploy
 from glstm.errors import StreamWarning, UserError
+from glstm.gates import Pulses
 from glstm.runtime.ticks import MODULUS, Scale
 from glstm.runtime.timed_runtime import TimedRuntime
 from glstm.times import PLAIN, Frame
@@ -165,9 +166,25 @@ def test_periods_are_exact_as_float32():
     assert np.array_equal(layer.period.astype(float) * 2.0**-plan.scale.bits, tau)
 
 
+class Long(Phased):
+    """Triangles that may be longer than a period, which cuts them off."""
+
+    def openness(self, times, unit, training):
+        phase = torch.remainder(times.unsqueeze(-1) - unit["s"], unit["tau"]) / unit["tau"]
+        return (1 - (2 * phase / unit["r"] - 1).abs()).clamp(min=0)
+
+    def pulses(self, unit):
+        tau, s, r = (unit[name].detach().double() for name in self.names)
+        return Pulses("triangle", at=s + tau * r / 2, width=tau * r / 2, period=tau, start=s)
+
+
+def long_triangles(tau, r) -> GatedLSTM:
+    return GatedLSTM(1, 4, gate=Long(tau=tau, s=2.0, r=torch.tensor(r)))
+
+
 def test_a_unit_that_is_always_open_and_one_cut_off_by_its_period():
     torch.manual_seed(0)
-    layer = PLSTM(1, 4, tau=torch.tensor([7.0, 7.0, 5.5, 9.0]), s=2.0, r=torch.tensor([0.5, 1.6, 3.0, 0.9]))
+    layer = long_triangles(torch.tensor([7.0, 7.0, 5.5, 9.0]), [0.5, 1.6, 3.0, 0.9])
     model = SequenceModel(layer, torch.nn.Linear(4, 2)).eval()
     wide = SequenceModel(GatedLSTM(1, 3, gate=Periodic(mu=2.0, sigma=6.0, tau=4.0)), torch.nn.Linear(3, 2)).eval()
     for one in (model, wide):
@@ -178,7 +195,7 @@ def test_a_unit_that_is_always_open_and_one_cut_off_by_its_period():
 
 
 def test_a_unit_that_never_opens_is_left_out():
-    layer = PLSTM(1, 4, tau=7.0, s=2.0, r=torch.tensor([0.5, 0.9, 8.0, 0.9]))
+    layer = long_triangles(7.0, [0.5, 0.9, 8.0, 0.9])
     model = SequenceModel(layer, torch.nn.Linear(4, 2)).eval()
     runtime = deploy(model, threshold=0.5)
     assert runtime.units == (3,)

@@ -2,7 +2,7 @@
 
 A cell is made as cell(input_size, hidden_size, num_layers, **options). Called with x (T, B, D) it returns the output
 (T, B, H) and its state, a tensor or a tuple of tensors whose first is h_n (layers, B, H); `recurrent.py` has all that
-but the equations. Three things more, if a cell has them:
+but the equations. Four things more, if a cell has them:
 
 - `share_of_updates`, a tensor with one number that it sets at each call: of all steps, those at which it updates its
   state. In training it is differentiable, and a budget charges for it.
@@ -10,13 +10,16 @@ but the equations. Three things more, if a cell has them:
   wants to be added to the loss, as one number or one a sample.
 - `recipe`, a dictionary: how its paper trains it on sequential MNIST, as values of `glstm.recipes.Recipe`. It is the
   preset smnist-NAME.
+- `own_start`, True for an LSTM that has one: a recipe does not change it.
 """
 
 from collections.abc import Callable
 
 from torch import nn
 
+from glstm.cells.chrono import ChronoLSTM
 from glstm.cells.clockwork import ClockworkRNN
+from glstm.cells.zoneout import Zoneout
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM, PLSTM
 
@@ -27,4 +30,6 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "gated": GatedLSTM,  # with any gate
     "gru": nn.GRU,
     "clockwork": ClockworkRNN,
+    "chrono-lstm": ChronoLSTM,
+    "zoneout": Zoneout,
 }

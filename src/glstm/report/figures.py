@@ -158,13 +158,14 @@ def _gates(arm: Arm) -> str:
 def openness(values: Mapping[str, Sequence[float]], times: np.ndarray) -> np.ndarray:
     """k of every unit at these times, computed from the gates' values, because the report imports no model."""
     unit = {name: np.asarray(one) for name, one in values.items()}
-    size = {name: np.maximum(np.abs(unit[name]), 1e-6) for name in ("sigma", "tau", "r") if name in unit}
+    size = {name: np.maximum(np.abs(unit[name]), 1e-6) for name in ("sigma", "tau") if name in unit}
     t = times[:, None]
     if "mu" in unit:
         distance = t - unit["mu"]
         if "tau" in unit:  # to the nearest of the moments mu + n tau
             distance = (distance + size["tau"] / 2) % size["tau"] - size["tau"] / 2
         return np.exp(-((distance / size["sigma"]) ** 2))
-    period, ratio = size["tau"], size["r"]
+    period, reflected = size["tau"], unit["r"] - 2 * np.round(unit["r"] / 2)
+    ratio = np.maximum(np.abs(reflected), 1e-6)
     phase = (t - unit["s"]) % period / period
     return np.clip(np.minimum(2 * phase / ratio, 2 - 2 * phase / ratio), 0, 1)

@@ -20,13 +20,16 @@ PIECE = 2**26  # numbers that the step-by-step path stores at once, if there is 
 
 
 def usable(x: Tensor, k_h: Tensor | None) -> bool:
-    on_device = x.device.type == "cuda" and x.dtype in DTYPES and k_h is None
-    return on_device and x.numel() > 0 and _device_will_do(x.device)
+    on_device = x.device.type == "cuda" and x.dtype in DTYPES
+    if not (on_device and x.numel() > 0 and _device_will_do(x.device)):
+        return False
+    return k_h is None or takes_two_tables(k_h.shape[-1], exact_for(x.dtype), x.device)
 
 
 def limits() -> str:
     return (
-        "computes float32, bfloat16 or float16 on an NVIDIA device, for at least one step and sample, with one table k"
+        "computes float32, bfloat16 or float16 on an NVIDIA device, for at least one step and sample, and two tables "
+        f"for up to {scan.LARGEST} units ({scan.ROOM[1]} on devices without clusters)"
     )
 
 
@@ -59,6 +62,16 @@ def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, whe
     samples = scan.samples_for(hidden, batch, models, ranks, processors)
     shape = scan.Shape(models, length, batch, hidden, exact, ranks, samples, room)
     return shape if shape.shared_bytes <= room else None
+
+
+def takes_two_tables(hidden: int, exact: bool, where: torch.device) -> bool:
+    """Whether `scan.py` computes a layer of this size with any batch: the other ways know one table only."""
+    device = properties(where)
+    # As many tiles as multiprocessors: then the fewest blocks share the units, and each needs the most memory.
+    tiles = device.multi_processor_count
+    ranks = scan.ranks_for(hidden, tiles, device.major >= 9, tiles)
+    room = device.shared_memory_per_block_optin
+    return ranks is not None and scan.Shape(1, 1, 1, hidden, exact, ranks, 2, room).shared_bytes <= room
 
 
 def empty_tape(x: Tensor, w_hh: Tensor) -> Tensor:
@@ -94,12 +107,15 @@ def as_written(function):
 @as_written
 def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
     one = inputs.w_hh.dim() == 2
-    x, w_ih, w_hh, b, k, _, h0, c0 = _with_axis(inputs) if one else inputs
+    x, w_ih, w_hh, b, k, k_h, h0, c0 = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, shape_for(x, w_hh, exact_for(x.dtype))
+    k = k if k_h is None else scan.two_tables(k, k_h, x.shape[-2])
     x, w_ih, w_hh, b, k, h0, c0 = _as_floats(x, w_ih, w_hh, b, k, h0, c0)
     b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b
     processors = properties(x.device).multi_processor_count
-    chosen, made = choice.choose(shape, x, k, candidate, sequence, cells, taped, processors), None
+    chosen = made = None
+    if k_h is None:
+        chosen = choice.choose(shape, x, k, candidate, sequence, cells, taped, processors)
     while chosen and not made:
         made = sparse.forward(chosen.kind, chosen.room, chosen.schedule, x, w_ih, w_hh, b, k, h0, c0, taped)
         guess, chosen = chosen, choice.confirmed(chosen)
@@ -137,12 +153,12 @@ def _in_steps(
 @as_written
 def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
     one = inputs.w_hh.dim() == 2
-    x, w_ih, w_hh, b, k, _, h0, _ = _with_axis(inputs) if one else inputs
+    x, w_ih, w_hh, b, k, k_h, h0, _ = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, _shape_of_tape(tape, x, w_hh)
     dh, dh_n, dc_n, dc = map(_lifted, gradients) if one else gradients
     dh_n, dc_n = _as_floats(dh_n, dc_n)
     dh, dc = (None if part is None else part.resolve_neg().float() for part in (dh, dc))
-    x, w_ih, w_hh, k, h0 = _as_floats(x, w_ih, w_hh, k, h0)
+    x, w_ih, w_hh, k, k_h, h0 = _as_floats(x, w_ih, w_hh, k, k_h, h0)
     length, batch = x.shape[-3:-1]
     if not shape and tape.numel() != sum(steps.tape_parts(len(w_hh), length, batch, w_hh.shape[-1])):
         processors = properties(x.device).multi_processor_count
@@ -152,7 +168,8 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
             kind, room, schedule, dh_n, dc_n, x, w_ih, w_hh, k, h0, tape, need_x, need_h0
         )  # fmt: skip
     elif shape:
-        dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate, need_x)
+        tables = k if k_h is None else scan.two_tables(k, k_h, batch)
+        dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, tables, tape, candidate, need_x)
     else:
         dh, dc = _as_floats(dh, dc)
         dh_n, dc_n = (h0.new_zeros(h0.shape, dtype=x.dtype) if part is None else part for part in (dh_n, dc_n))
@@ -164,8 +181,10 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
         across = da.transpose(1, 2)
         dw_ih = multiply(across, rows_of(finite(x), len(w_hh)))
         found = (dw_ih, multiply(across, rows), da.sum(1), dk, dh0, dc0)
-    dw_ih, dw_hh, db, dk, dh0, dc0 = _without_axis(found) if one else found
-    wanted = (dx, dw_ih, dw_hh, None if b is None else db, dk, None, dh0 if need_h0 else None, dc0)
+    dw_ih, dw_hh, db, dk, dh0, dc0 = found
+    dk, dk_h = (dk, None) if k_h is None else scan.gradients_of_two(dk, k, k_h)
+    found = (dw_ih, dw_hh, None if b is None else db, dk, dk_h, dh0 if need_h0 else None, dc0)
+    wanted = (dx, *(_without_axis(found) if one else found))
     return _in_dtype(wanted, dtype)
 
 

@@ -7,10 +7,10 @@
 #define DURING (RANKS == 1 && WARPS <= 4) // the next step is prepared during the products; with more warps they hide each other's
 #define CHUNKS (SIZE * UNITS / TILE + (SIZE * UNITS < TILE)) // that a thread sends to memory
 
-// da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or (tiles, T, H)
-// to be summed. dh0, dc0: null where nobody asks. The slopes of a warp's units are shared in 16 bits, scaled by a power of two
-// that is found from a bound on them: a warp's gradients may all be 1e-30. dh_all and, where SEQUENCE is 2, dc_all have the
-// given numbers between models, steps, samples and units: a sum's gradient is one number, again and again.
+// da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or two of
+// these, or (tiles, T, H) to be summed. dh0, dc0: null where nobody asks. The slopes of a warp's units are shared in 16 bits,
+// scaled by a power of two that is found from a bound on them: a warp's gradients may all be 1e-30. dh_all and, where SEQUENCE
+// is 2, dc_all have the given numbers between models, steps, samples and units: a sum's gradient is one number, again and again.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64 by_model, i64 by_step, i64 by_sample, i64 by_unit,
          const float *__restrict__ dh_n, const float *__restrict__ dc_n, const float *__restrict__ w_hh,
@@ -52,6 +52,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
 #pragma unroll
   for (int s = 0; s < SAMPLES; s++)
     k_at[s] = k + (K_PER_SAMPLE ? ((i64)(T - 1) * B + at.sample_there(s, B)) * H : (i64)(T - 1) * H);
+  const i64 of_h = to_second_table(T, B);
   i64 grad_at = model * by_model + (T - 1) * by_step + at.sample(0) * by_sample + at.unit(0) * by_unit;
   float *dk_at = dk + (K_PER_SAMPLE ? ((model * T + T - 1) * B + at.sample(0)) * H : ((model * tiles + at.tile) * T + T - 1) * H) + at.unit(0);
   // Chunks of eight of the tile's slopes that this thread sends to memory, TILE / UNITS samples apart.
@@ -61,7 +62,10 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
   Ahead<DC_AT + (SEQUENCE == 2 ? CELLS : 0)> ahead;
   const Asker of_k = asker_of_k(at);
   float soon_k[K_WORDS]; // of the step that is asked for next, where it matters whose part of the tape is wanted
-  auto k_place = [&](int n) { return k_at[K_PER_SAMPLE ? n % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? n / SAMPLES : n); };
+  auto k_place = [&](int n) {
+    const int own = n % K_OWN;
+    return k_at[K_PER_SAMPLE ? own % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? own / SAMPLES : own) + (n < K_OWN ? 0 : of_h);
+  };
   auto look_at_k = [&]() {
 #pragma unroll
     for (int n = 0; n < K_WORDS; n++) soon_k[n] = load_early(k_place(n));
@@ -71,7 +75,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
   auto ask = [&](bool skips, bool first) {
     bool somebody = false;
 #pragma unroll
-    for (int n = 0; n < K_WORDS; n++) somebody |= skips && at.unit(K_PER_SAMPLE ? n / SAMPLES : n) < H && soon_k[n] != 0;
+    for (int n = 0; n < K_WORDS; n++) somebody |= skips && at.unit(K_PER_SAMPLE ? n % K_OWN / SAMPLES : n) < H && soon_k[n] != 0;
     const bool wanted = !skips || __any_sync(0xffffffffu, somebody);
 #pragma unroll
     for (int n = 0; n < GATE_WORDS; n += GATE_PIECE) ahead.ask<GATE_PIECE>(n, tape.gates + n * THREADS, wanted);
@@ -95,7 +99,11 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
   };
   const u32 tables = shared_address(da_shared), read_at = tables + ((at.lane & 7) * DA_STRIDE + (at.lane >> 3) * 8) * 2;
   const u32 write_at = tables + at.warp * 64 * UNITS + share_of_the_way<4>(at, DA_STRIDE);
+#if K_H
+  KnownOfTwo known[CELLS];
+#else
   Known known[CELLS];
+#endif
   float next_dh[CELLS], next_dc[CELLS];
   auto collect = [&]() {
     ahead.wait();
@@ -115,7 +123,12 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
 #pragma unroll
       for (int g = 0; g < 4; g++) v[g] = gate_in(ahead.words, cell, g);
       const float open = at.unit(n) < H ? ahead.number(K_AT + (K_PER_SAMPLE ? cell : n)) : 0; // padding units never open
+#if K_H
+      const float open_h = at.unit(n) < H ? ahead.number(K_AT + K_OWN + cell) : 0;
+      known[cell].find(v, ahead.number(C_AT + cell), h_in(ahead.words + H_AT, cell), open, open_h);
+#else
       known[cell].find(v, ahead.number(C_AT + cell), h_in(ahead.words + H_AT, cell), open);
+#endif
       next_dh[cell] = SEQUENCE && real[cell] ? ahead.number(SEQUENCE ? DH_AT + cell : 0) : 0;
       next_dc[cell] = SEQUENCE == 2 && real[cell] ? ahead.number(SEQUENCE == 2 ? DC_AT + cell : 0) : 0;
     }
@@ -146,14 +159,18 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
         most = max(most, bound < INFINITE ? bound : 0), slopes_here |= bound != 0;
       }
       most = __reduce_max_sync(0xffffffffu, most);
-      float da[4][CELLS], dk_of[CELLS], back, scale = scale_for(most, &back);
+      float da[4][CELLS], dk_of[(1 + K_H) * CELLS], back, scale = scale_for(most, &back);
       // A warp whose units are all closed, or have no effect, has no slopes.
       const bool none = skips && !__any_sync(0xffffffffu, slopes_here);
       if (at.lane == 0) back_of_warp[step & 1][at.warp] = none ? 0 : back;
 #pragma unroll
       for (int cell = 0; cell < CELLS; cell++) {
         float slopes[4];
+#if K_H
+        known[cell].step(dh[cell], dc[cell], scale, slopes, dk_of[cell], dk_of[CELLS + cell]);
+#else
         known[cell].step(dh[cell], dc[cell], scale, slopes, dk_of[cell]);
+#endif
 #pragma unroll
         for (int g = 0; g < 4; g++) {
           da[g][cell] = slopes[g];
@@ -199,8 +216,10 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
         chunk_at -= (i64)B * 4 * HP;
         if (K_PER_SAMPLE) {
 #pragma unroll
-          for (int cell = 0; cell < CELLS; cell++)
-            if (real[cell]) dk_at[cell % SAMPLES * H + cell / SAMPLES * 8] = dk_of[cell];
+          for (int n = 0; n < (1 + K_H) * CELLS; n++) {
+            const int cell = n % CELLS;
+            if (real[cell]) dk_at[cell % SAMPLES * H + cell / SAMPLES * 8 + (n < CELLS ? 0 : of_h)] = dk_of[n];
+          }
         } else
 #pragma unroll
           for (int n = 0; n < UNITS; n++) { // over the tile's samples
@@ -258,7 +277,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
       gathering.add(step, sums, dh);
     }
   };
-  if (RANKS == 1 && has_zeros(k, at, T, B)) run(Sparse()); // else branches cost more than they save
+  if (RANKS == 1 && !K_H && has_zeros(k, at, T, B)) run(Sparse()); // else branches cost more than they save
   else run(Dense());
   ahead.end();
   meet(); // no block exits while others may still write here

@@ -14,14 +14,16 @@ __device__ __forceinline__ float tanh_(float x) { return tanh_approximately(x); 
 __device__ __forceinline__ float sigmoid_(float x) { return fmaf(0.5f, tanh_(0.5f * x), 0.5f); }
 #endif
 
-// v: the gates' sums on the way in, the gates i f g o on the way out. A closed unit's state is copied bit for bit.
-__device__ __forceinline__ void step_cell(float v[4], float k, float &c, float &h) {
+// v: the gates' sums on the way in, the gates i f g o on the way out. A closed unit's state is copied bit for bit. k_h: how open
+// the unit is for its h, where that is not k.
+__device__ __forceinline__ void step_cell(float v[4], float k, float k_h, float &c, float &h) {
   v[0] = sigmoid_(v[0]), v[1] = sigmoid_(v[1]), v[3] = sigmoid_(v[3]);
   v[2] = LOGISTIC ? sigmoid_(v[2]) : tanh_(v[2]);
   float c_new = fmaf(v[1], c, v[0] * v[2]), h_new = v[3] * tanh_(c_new);
-  float c_mixed = fmaf(k, c_new, (1 - k) * c), h_mixed = fmaf(k, h_new, (1 - k) * h);
-  c = k == 0 ? c : c_mixed, h = k == 0 ? h : h_mixed; // selects: a branch here costs more than both sides
+  float c_mixed = fmaf(k, c_new, (1 - k) * c), h_mixed = fmaf(k_h, h_new, (1 - k_h) * h);
+  c = k == 0 ? c : c_mixed, h = k_h == 0 ? h : h_mixed; // selects: a branch here costs more than both sides
 }
+__device__ __forceinline__ void step_cell(float v[4], float k, float &c, float &h) { step_cell(v, k, k, c, h); }
 
 // Backward: what is known of a cell's step before its gradient arrives, from the gates v and the state c and h before it.
 // Nothing was stored for a step of a closed unit, and the memory may hold anything: zeros are used instead.
@@ -47,6 +49,25 @@ struct Known {
   __device__ __forceinline__ void step(float &dh, float &dc, float scale, float da[4], float &dk) const {
     dk = fmaf(dc, into_c, dh * into_h);
     float dh_new = k * dh, dc_new = fmaf(k, dc, dh_new * through_h);
+    dh -= dh_new, dc = fmaf(f, dc_new, fmaf(-k, dc, dc));
+    dh_new *= scale, dc_new *= scale;
+    da[0] = dc_new * slopes[0], da[1] = dc_new * slopes[1], da[2] = dc_new * slopes[2], da[3] = dh_new * slopes[3];
+  }
+};
+
+// The same where h has a table of its own. What was stored is zeros instead only where both are closed.
+struct KnownOfTwo : Known {
+  float k_h;
+  __device__ __forceinline__ void find(const float v[4], float c, float h, float open, float open_h) {
+    Known::find(v, c, h, open == 0 ? open_h : open);
+    k = open, k_h = open_h;
+  }
+  __device__ __forceinline__ float bound(float dh, float dc) const {
+    return k == 0 && k_h == 0 ? 0 : (fabsf(dh) + fabsf(dc)) * reach;
+  }
+  __device__ __forceinline__ void step(float &dh, float &dc, float scale, float da[4], float &dk, float &dk_h) const {
+    dk = k == 0 ? 0 : dc * into_c, dk_h = k_h == 0 ? 0 : dh * into_h;
+    float dh_new = k_h * dh, dc_new = fmaf(k, dc, dh_new * through_h);
     dh -= dh_new, dc = fmaf(f, dc_new, fmaf(-k, dc, dc));
     dh_new *= scale, dc_new *= scale;
     da[0] = dc_new * slopes[0], da[1] = dc_new * slopes[1], da[2] = dc_new * slopes[2], da[3] = dh_new * slopes[3];

@@ -53,6 +53,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   Ahead<INPUT_WORDS + K_WORDS> ahead;
   const Asker of_x = asker_of_x(at), of_k = asker_of_k(at);
   const float *x_at[SAMPLES], *k_at[SAMPLES];
+  const i64 of_h = to_second_table(T, B);
 #pragma unroll
   for (int s = 0; s < SAMPLES; s++) {
     x_at[s] = x + at.sample_there(s, B) * (D ? D : 4 * H);
@@ -66,8 +67,11 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
       ahead.ask(n, x_at[s] + (D ? n % (D ? D : 1) : n % 4 * H + at.unit_there(cell / SAMPLES)), of_x);
     }
 #pragma unroll
-    for (int n = 0; n < K_WORDS; n++)
-      ahead.ask(INPUT_WORDS + n, k_at[K_PER_SAMPLE ? n % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? n / SAMPLES : n), of_k);
+    for (int n = 0; n < K_WORDS; n++) {
+      const int own = n % K_OWN;
+      const float *place = k_at[K_PER_SAMPLE ? own % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? own / SAMPLES : own);
+      ahead.ask(INPUT_WORDS + n, place + (n < K_OWN ? 0 : of_h), of_k);
+    }
     ahead.end_of_questions();
   };
   auto take = [&]() {
@@ -120,13 +124,14 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
     bool worked = false;
     for (int t = 0; t < T; t++) {
       Sums sums;
-      float open[CELLS], x_now[SAMPLES][D ? D : 1];
+      float open[CELLS], open_h[CELLS], x_now[SAMPLES][D ? D : 1];
       bool somebody = false;
 #pragma unroll
       for (int cell = 0; cell < CELLS; cell++) {
         const int n = cell / SAMPLES, s = cell % SAMPLES;
         open[cell] = at.unit(n) < H ? ahead.number(INPUT_WORDS + (K_PER_SAMPLE ? cell : n)) : 0; // padding units never open
-        somebody |= open[cell] != 0;
+        open_h[cell] = !K_H ? open[cell] : at.unit(n) < H ? ahead.number(K_H * (INPUT_WORDS + K_OWN + cell)) : 0;
+        somebody |= open[cell] != 0 || open_h[cell] != 0;
 #pragma unroll
         for (int g = 0; g < 4; g++) {
           float sum = D ? bias[g][n] : bias[g][n] + ahead.number(D ? 0 : 4 * cell + g);
@@ -170,7 +175,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
         for (int cell = 0; cell < CELLS; cell++) {
 #pragma unroll
           for (int g = 0; g < 4; g++) v[cell][g] = sums.total(g, cell / SAMPLES, cell % SAMPLES);
-          step_cell(v[cell], open[cell], c[cell], h[cell]);
+          step_cell(v[cell], open[cell], open_h[cell], c[cell], h[cell]);
         }
       exchange.pass(t, T, at, h);
       if (TAPED && working) pack_gates(gate_words, v);
@@ -184,7 +189,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
     leave(true, worked);
   };
   // In a cluster the branches cost nothing without a tape, and more than they save with one.
-  if (RANKS > 1 ? !TAPED : has_zeros(k, at, T, B)) run(Sparse());
+  if (RANKS > 1 ? !TAPED : !K_H && has_zeros(k, at, T, B)) run(Sparse());
   else run(Dense());
   ahead.end();
   meet(); // no block exits while others may still write here

@@ -28,6 +28,8 @@ __device__ __forceinline__ Real positive(Real v) {
   return magnitude + (missing < 0 ? 0 : missing);
 }
 __device__ __forceinline__ Real side(Real v) { return v < 0 ? -1 : 1; }
+// A share of a period that an optimiser has moved anywhere, reflected at 0 and at 1: its magnitude is the share.
+__device__ __forceinline__ Real reflected(Real v) { return v - 2 * rint(v / 2); }
 
 // Always from 0 up to the period, and exact, however many periods have gone by.
 __device__ __forceinline__ Real remainder_of(Real since, Real period) {
@@ -38,7 +40,7 @@ __device__ __forceinline__ Real remainder_of(Real since, Real period) {
 // Where the triangle of a Phased gate is.
 struct Phase {
   Real period, ratio, since, phase, rise;
-  __device__ __forceinline__ Phase(const Real v[MOST_VALUES], Real t) : period(positive(v[0])), ratio(positive(v[2])), since(t - v[1]) {
+  __device__ __forceinline__ Phase(const Real v[MOST_VALUES], Real t) : period(positive(v[0])), ratio(positive(reflected(v[2]))), since(t - v[1]) {
     phase = remainder_of(since, period) / period, rise = 2 * phase / ratio;
   }
   __device__ __forceinline__ bool rises() const { return phase < ratio / 2; }
@@ -87,7 +89,7 @@ __device__ __forceinline__ void slopes(const Real v[MOST_VALUES], Real t, Real l
     const Real by_ratio = cut ? 0 : at.rises() ? -at.rise / at.ratio : at.falls() ? at.rise / at.ratio : 0;
     by[1] = -by_phase / at.period;
     by[0] = by[1] * (at.phase + floor(at.since / at.period)) * side(v[0]);
-    by[2] = by_ratio * side(v[2]);
+    by[2] = by_ratio * side(reflected(v[2]));
   }
 }
 

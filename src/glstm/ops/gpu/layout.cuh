@@ -5,9 +5,10 @@
 // zeros in the others: then a thread has half as many cells to compute, and there are twice as many blocks.
 //
 // Constants, besides cell.cuh's: H units, RANKS, SAMPLES of a thread (2, or 1), D inputs (0: the input's share of the gates
-// comes ready-made), K_PER_SAMPLE, SEQUENCE (h of every step goes out, or its gradient comes in; 2: also that of c), TAPED
-// (forward keeps what backward needs), FULL_ROWS (the two sides of the weights' gradient are in float32, not in bfloat16),
-// AHEAD (ahead.cuh). In EXACT mode every 16-bit number has a second one for what it rounds off.
+// comes ready-made), K_PER_SAMPLE, K_H (behind the table of every sample lies another one, for h), SEQUENCE (h of every step goes
+// out, or its gradient comes in; 2: also that of c), TAPED (forward keeps what backward needs), FULL_ROWS (the two sides of the
+// weights' gradient are in float32, not in bfloat16), AHEAD (ahead.cuh). In EXACT mode every 16-bit number has a second one for
+// what it rounds off.
 
 #define UNITS (RANKS == 1 ? 2 : 1)   // of a thread; they lie 8 apart
 #define CELLS (SAMPLES * UNITS)      // of a thread, unit by unit
@@ -25,7 +26,8 @@
 #define TILES (BLOCKS / WARPS)       // of 16 units that a warp finds the gradient of h for
 #define ROW (HP + 16)                // of the weights' gradient's right side: h, x, 1, in whole sectors of memory
 #define RESTS (EXACT * HP * HP / (2 * RANKS)) // of the weights, 16 bytes each
-#define K_WORDS (K_PER_SAMPLE ? CELLS : UNITS)
+#define K_OWN (K_PER_SAMPLE ? CELLS : UNITS) // words of a table that a thread reads at every step
+#define K_WORDS ((1 + K_H) * K_OWN)
 
 struct Place {
   int rank, warp, lane, row, column, tile, model;
@@ -85,6 +87,9 @@ __device__ __forceinline__ constexpr int in_product(int row, int sample) { retur
 
 // A part of the gradient of a unit's h, of a thread's samples.
 struct __align__(4 * SAMPLES) Part { float of[SAMPLES]; };
+
+// Numbers from a place of the first table to the same place of the second.
+__device__ __forceinline__ i64 to_second_table(int T, int B) { return K_H ? (i64)gridDim.y * T * B * H : 0; }
 
 // Every loop over the steps exists twice: one that skips closed units, for tables k with zeros in them, and one without
 // the branches that this needs. Gates that open once are closed at the first step or at the last.

@@ -91,10 +91,10 @@ class Shape:
         slopes = 4 * (1 + self.exact) * TILE * (4 * self.padded // self.ranks + 8)
         return self.rest_bytes + slopes + (64 * self.padded if self.ranks > 1 else 0) + 256
 
-    def step_words(self, part: str, inputs: int, k_per_sample: bool, sequence: int) -> int:
+    def step_words(self, part: str, inputs: int, k_per_sample: bool, sequence: int, k_h: bool = False) -> int:
         """What a thread reads at every step, in words."""
         cells = self.units * self.samples
-        k = cells if k_per_sample else self.units
+        k = cells * (1 + k_h) if k_per_sample else self.units
         if part == "forward":
             return k + (self.samples * inputs if inputs <= INLINE else 4 * cells)
         return k + sum(self.tape_words) + sequence * cells
@@ -104,8 +104,11 @@ class Shape:
         ahead, words = constants["AHEAD"], constants["STEP_WORDS"]
         return self.rest_bytes + (4 * words * self.grid[1] * ahead if ahead > 1 else 0)
 
-    def constants(self, part: str, inputs: int, candidate: str, k_per_sample, sequence: int, taped) -> dict:
-        words = self.step_words(part, inputs, k_per_sample, sequence)
+    def constants(
+        self, part: str, inputs: int, candidate: str, k_per_sample, sequence: int, taped, k_h: bool = False
+    ) -> dict:
+        """`k_h`: the output has a table of its own; then both are per sample."""
+        words = self.step_words(part, inputs, k_per_sample, sequence, k_h)
         room = (self.room - self.shared_bytes) // (4 * words * self.grid[1])
         return {
             "AHEAD": max(1, min(AHEAD[part], room)),
@@ -116,6 +119,7 @@ class Shape:
             "D": inputs if inputs <= INLINE else 0,
             "LOGISTIC": candidate == "sigmoid",
             "K_PER_SAMPLE": k_per_sample,
+            "K_H": k_h,
             "SEQUENCE": sequence,
             "TAPED": taped,
             "EXACT": self.exact,
@@ -183,7 +187,7 @@ def by_slope(weights: Tensor, shape: Shape) -> Tensor:
 
 
 def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool):
-    """All h or None, final h, final c, all c or None, tape or None."""
+    """All h or None, final h, final c, all c or None, tape or None. k may be `two_tables`."""
     inputs = x.shape[-1]
     read = x if inputs <= INLINE else share_of(x, w_ih)
     everything = (shape.models, shape.steps, shape.batch, shape.hidden)
@@ -192,7 +196,8 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = x.new_empty(sum(shape.tape_parts)) if taped else None
     parts = [None] * 4 if tape is None else tape.split(shape.tape_parts)
-    constants = shape.constants("forward", inputs, candidate, k.dim() == 4, (h is not None) + cells, taped)
+    tables = k.dim() >= 4, (h is not None) + cells, taped, k.dim() == 5
+    constants = shape.constants("forward", inputs, candidate, *tables)
     kernels("forward", **constants).launch(
         "forward", *shape.grid,
         read, Long(read[0].numel() if read.dim() == 4 else 0), w_ih, b, w_hh, k, h0, c0,
@@ -203,17 +208,18 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
 
 
 def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate: str, need_x: bool):
-    """Gradients of x or None, w_ih, w_hh, b, k, h0, c0. dh, dh_n, dc_n and dc may be None: zeros."""
+    """Gradients of x or None, w_ih, w_hh, b, k, h0, c0. dh, dh_n, dc_n and dc may be None: zeros. k as in `forward`."""
     models, hidden, inputs = shape.models, shape.hidden, x.shape[-1]
     gates, c_before, h_before, rows = tape.split(shape.tape_parts)
     da = x.new_empty(models, shape.steps * shape.batch, 4 * shape.padded, dtype=shape.row_type)
     dk = torch.empty_like(k)
-    dk_parts = dk if k.dim() == 4 else x.new_empty(models, shape.tiles, shape.steps, hidden)
+    dk_parts = dk if k.dim() >= 4 else x.new_empty(models, shape.tiles, shape.steps, hidden)
     dh0, dc0 = (x.new_empty(models, shape.batch, hidden) for _ in range(2))
     if dc is not None:
         dh, dc = torch.zeros_like(dc).contiguous() if dh is None else dh.contiguous(), dc.contiguous()
     dh = dh if dh is None else readable(dh)
-    constants = shape.constants("backward", inputs, candidate, k.dim() == 4, (dh is not None) + (dc is not None), True)
+    tables = k.dim() >= 4, (dh is not None) + (dc is not None), True, k.dim() == 5
+    constants = shape.constants("backward", inputs, candidate, *tables)
     run = kernels("backward", **constants)
     run.launch(
         "backward", *shape.grid,
@@ -234,6 +240,16 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
     )  # fmt: skip
     dx = gradient_of_x(shape, da, w_ih, x) if need_x else None
     return dx, dw_ih, dw_hh, db, dk, dh0, dc0
+
+
+def two_tables(k: Tensor, k_h: Tensor, batch: int) -> Tensor:
+    """(2, M, T, B, H) of the cells' table and that of the outputs, each (M, T, H) or (M, T, B, H)."""
+    return torch.stack([one if one.dim() == 4 else one.unsqueeze(2).expand(-1, -1, batch, -1) for one in (k, k_h)])
+
+
+def gradients_of_two(dk: Tensor, k: Tensor, k_h: Tensor) -> list[Tensor]:
+    """Of each table as it was given, from that of `two_tables`."""
+    return [part if one.dim() == 4 else part.sum(2) for part, one in zip(dk, (k, k_h), strict=True)]
 
 
 def readable(gradient: Tensor) -> Tensor:
