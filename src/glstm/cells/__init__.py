@@ -16,7 +16,9 @@ from collections.abc import Callable
 
 from torch import nn
 
+from glstm.cells.bn_lstm import BNLSTM
 from glstm.cells.clockwork import ClockworkRNN
+from glstm.cells.r_lstm import RLSTM
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM, PLSTM
 
@@ -27,4 +29,6 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "gated": GatedLSTM,  # with any gate
     "gru": nn.GRU,
     "clockwork": ClockworkRNN,
+    "bn-lstm": BNLSTM,
+    "r-lstm": RLSTM,
 }

@@ -27,6 +27,7 @@ class Recurrent(nn.Module):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h",)
+    minds_padding: ClassVar[bool] = False  # whether steps after the end of a sequence would change what it computes
 
     def __init__(
         self,
@@ -100,6 +101,15 @@ class Recurrent(nn.Module):
             parts = [part[:, back] for part in parts]
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), self._as_state(parts)
+
+    def over_padded(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """All outputs of padded sequences, of which so many steps (B,) count; in the padding, they mean nothing. As of
+        packed sequences, but without a look at the lengths."""
+        self._check(x)
+        x = x.transpose(0, 1) if self.batch_first else x
+        valid = torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)
+        output, _ = self._run(x, None, valid)
+        return output.transpose(0, 1) if self.batch_first else output
 
     def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         finals: list[State] = []
