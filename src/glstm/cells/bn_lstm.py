@@ -119,8 +119,11 @@ class BNLSTM(Keyed, Recurrent):
     def _by_batch(
         self, layer: Any, x: Tensor, state: State, steps: Tensor, valid: Tensor | None
     ) -> tuple[Tensor, State]:
-        counts = x.new_full((len(x),), x.shape[1]) if valid is None else valid.sum(1).to(x.dtype)
-        counted = x.new_ones(()) if valid is None else valid.to(x.dtype)
+        if valid is None:
+            counted, counts = x.new_ones(()), x.new_full((len(x),), x.shape[1])
+        else:
+            counted, counts = valid.to(x.dtype), valid.sum(1).to(x.dtype)
+            x = torch.where(valid.unsqueeze(-1), x, 0)  # whatever the padding is, 0 times it is 0
         share = (counted / counts.clamp(min=1).unsqueeze(1)).expand(x.shape[:2]).unsqueeze(-1)  # of a sample in a mean
         drive = linear(x, layer.weight_ih).to(x.dtype)
         drive, *of_inputs = _inputs(drive, share, layer.gamma_ih, _bias(layer))

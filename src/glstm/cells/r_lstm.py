@@ -141,9 +141,10 @@ class RLSTM(Keyed, Recurrent):
         h, c = self._at(anchor, x, count, valid)
         place = anchor - count + torch.arange(count, device=x.device).view(-1, 1, 1)  # (count, anchors, B)
         wanted = _picked(x, place.clamp(min=0)).detach()
-        made = _lstm(self.decoder, wanted[:-1], h, c, None)
+        inside = (place[:-1] >= 0).flatten(1)  # a sample may be shorter than what is reconstructed
+        made = _lstm(self.decoder, wanted[:-1], h, c, None if valid is None else inside)
         wrong = (self.readout(_all(made.h)) - wanted[1:]).square().mean(-1)
-        real = (place[:-1] >= 0).flatten(1).to(wrong.dtype)
+        real = inside.to(wrong.dtype)
         each = (wrong * real).sum(0) / real.sum(0).clamp(min=1)
         return each.view(self.anchors, batch).mean(0)
 
