@@ -1,5 +1,7 @@
 """The r-LSTM: a plain LSTM in evaluation; in training its reconstruction, and how far gradients go, by hand."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from helpers import relative_error
 STEPS, BATCH, INPUTS, UNITS = 12, 4, 2, 3
 
 
-def make(**options) -> RLSTM:
+def make(**options) -> Any:
     torch.manual_seed(1)
     cell = RLSTM(INPUTS, UNITS, **options).double().train()
     cell.key = torch.tensor(7)
@@ -37,7 +39,7 @@ def states(layer, x: Tensor, h: Tensor, c: Tensor) -> tuple[list[Tensor], list[T
     return hs, cs
 
 
-def anchors_of(cell: RLSTM, lengths: list[int]) -> list[list[int]]:
+def anchors_of(cell: Any, lengths: list[int]) -> list[list[int]]:
     assert cell.key is not None
     drawn = uniform(cell.key, number_elements(cell.anchors * len(lengths), cell.key.device))
     found = []
@@ -47,7 +49,7 @@ def anchors_of(cell: RLSTM, lengths: list[int]) -> list[list[int]]:
     return found
 
 
-def by_hand(cell: RLSTM, x: Tensor, lengths: list[int]) -> Tensor:
+def by_hand(cell: Any, x: Tensor, lengths: list[int]) -> Tensor:
     """The reconstruction's loss of each sample, its gradients cut `truncate` steps before the anchor."""
     losses, zero = torch.zeros(len(lengths), dtype=torch.float64), x.new_zeros(UNITS)
     for row in anchors_of(cell, lengths):
@@ -62,7 +64,7 @@ def by_hand(cell: RLSTM, x: Tensor, lengths: list[int]) -> Tensor:
     return losses
 
 
-def extra(cell: RLSTM) -> Tensor:
+def extra(cell: Any) -> Tensor:
     return cell.extra_losses(torch.zeros(BATCH, dtype=torch.float64), torch.zeros(BATCH, dtype=torch.float64))
 
 

@@ -7,19 +7,18 @@ after it has said what it expects. The losses of all anchors are averaged and ad
 go all the way back: the task's loss goes back over the last `truncate` steps only, and a reconstruction through the
 decoder and over as many steps before its anchor. In evaluation it is a plain LSTM.
 
-What is as published: one anchor a sequence, 600 inputs reconstructed, gradients over 300 steps, 128 units and a head of
-two layers of 256, both losses added with the same weight, the reconstruction alone first. (`pretrain_steps`: for so
-many updates the task's loss trains the head but not this layer. It is 0 unless asked for: then both train from the
-start.)
+As published: one anchor a sequence, 600 inputs reconstructed, gradients over 300 steps, 128 units, a head of two
+layers of 256, both losses added with the same weight, and before that the reconstruction alone. For the last,
+`pretrain_steps` is a number of updates in which the task's loss trains the head but not this layer; it is 0 unless
+asked for, and both losses train from the start.
 
-What is chosen here, because there is no code by the authors and the summaries of the paper do not say it, or to keep it
-simple. The inputs are the last ones before the anchor. The error is the squared one, which fits any inputs: where they
-are whole numbers from 0 to 255, a class for each is the usual choice, but a layer does not know what its inputs mean,
-and these are already scaled when they come. Each sample has anchors of its own. The decoder has one layer of as many
-units as this one, and a linear output. The inputs have no embedding. Gradients are cut at the same steps for all
-samples, counted from the end of the longest. RMSProp with 1e-3 and batches of 128 are those of a public reimplementation
-(belepi93/rnn-auxiliary-loss), which did not reach the paper's figures; it starts as torch's LSTM does, here with a
-forget bias of 1.
+Chosen here, to keep it simple, or because no code of the authors is public. What is reconstructed are the inputs right
+before the anchor. The error is the squared one, which fits all inputs: pixels from 0 to 255 could be classes, but they
+are scaled when they come here, and a layer does not know what its inputs mean. Each sample has its own anchors. The
+decoder has one layer, of as many units as this one, and a linear output. Inputs have no embedding. With unequal
+lengths, gradients are cut at the same steps for all, counted from the end of the longest. Weights start as those of
+torch's LSTM do, with a forget bias of 1. RMSProp at 1e-3 and batches of 128 are those of a public reimplementation,
+belepi93/rnn-auxiliary-loss, which says that it did not reach the paper's figures.
 """
 
 import math
@@ -91,7 +90,7 @@ class RLSTM(Keyed, Recurrent):
 
     def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:
         if not self.training:
-            made = _lstm(layer, x, *state, valid)
+            made = _lstm(layer, x, state[0], state[1], valid)
             return _all(made.h), (made.h_n, made.c_n)
         (h, c), hs, cs = state, [state[0].unsqueeze(0)], [state[1].unsqueeze(0)]
         for piece in self._pieces(len(x)):
