@@ -111,7 +111,7 @@ def test_gradients_of_the_output_go_back_over_the_last_steps():
 
 def test_it_is_torchs_lstm():
     cell, x = make(truncate=5), sequences()
-    peer = nn.LSTM(INPUTS, UNITS).double()
+    peer: Any = nn.LSTM(INPUTS, UNITS).double()
     layer = cell.layers[0]
     for name in ("weight_ih", "weight_hh"):
         getattr(peer, f"{name}_l0").data.copy_(getattr(layer, name))

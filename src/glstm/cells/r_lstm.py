@@ -41,6 +41,7 @@ class RLSTM(Keyed, Recurrent):
 
     state: ClassVar[tuple[str, ...]] = ("h", "c")
     minds_padding: ClassVar[bool] = True  # it is not to be reconstructed
+    way: ClassVar[str] = "shared operator"
     recipe: ClassVar[dict[str, Any]] = {
         "units": 128, "head": "deep", "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "batch": 128,
         "options": {"anchors": 1, "reconstruct": 600, "truncate": 300, "weight": 1.0},
