@@ -24,7 +24,7 @@ class Broken(ClockworkRNN):
     bench: ClassVar = {"units": 4, "options": {"periods": (1, 2)}}
     way = "not at all"
 
-    def run_layer(self, *arguments: Any) -> Any:
+    def run_layer(self, layer: Any, x: Any, state: Any, valid: Any) -> Any:
         raise RuntimeError("it is broken\nin many ways")
 
 

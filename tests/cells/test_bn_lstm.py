@@ -9,8 +9,11 @@ from torch.func import functional_call
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from glstm import SequenceModel
+from glstm.cells import bn_lstm
 from glstm.cells.bn_lstm import BNLSTM
+from glstm.data import Adding
 from glstm.errors import UserError
+from glstm.training import Population, Settings
 from helpers import relative_error
 
 STEPS, BATCH, INPUTS, UNITS = 7, 5, 2, 3
@@ -222,3 +225,39 @@ def test_without_a_bias():
     plain.load_state_dict(cell.state_dict(), strict=False)
     plain.layers[0].bias.data.zero_()
     assert relative_error(cell(sequences())[0], plain(sequences())[0]) < 1e-12
+
+
+def test_networks_that_train_together_keep_their_own_averages():
+    def trained(settings: list[Settings]) -> Population:
+        task = Adding(6, train_size=40, test_size=5)
+        made = lambda: SequenceModel(BNLSTM(2, UNITS, t_max=4, noise=0.1), torch.nn.Linear(UNITS, 1))  # noqa: E731
+        population = Population(task, made, settings, together=True)
+        population.train(1)
+        return population
+
+    settings = [Settings(batch=20, epochs=1, seed=seed) for seed in (0, 1)]
+    both = trained(settings)
+    for row, setting in enumerate(settings):
+        alone = trained([setting])
+        assert torch.equal(both.stack.flat[row], alone.stack.flat[0])
+        for name, buffer in alone.models[0].named_buffers():
+            assert torch.equal(both.models[row].get_buffer(name), buffer)
+            assert buffer.abs().sum() > 0
+
+
+def test_a_step_can_be_compiled():
+    """On CUDA it is. What it keeps is no part of what is differentiated."""
+    torch.manual_seed(0)
+    state = torch.randn(UNITS, BATCH).T
+    given = (torch.randn(4 * UNITS, BATCH).T, state, torch.randn(4 * UNITS, BATCH), torch.full((BATCH,), 1 / BATCH))
+    given = [*(part.requires_grad_() for part in given[:3]), given[3], torch.randn(6, UNITS, requires_grad=True)]
+    wanted = [part for part in given if part.requires_grad]
+    found = []
+    plain = bn_lstm._step.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+    for call in (plain, torch.compile(plain, fullgraph=True, dynamic=True, backend="aot_eager")):
+        h, c, statistics = call(*given)
+        assert not statistics.requires_grad
+        assert h.stride() == c.stride() == (1, BATCH)
+        found.append([h, c, statistics, *torch.autograd.grad((h * c).sum(), wanted)])
+    for one, other in zip(*found, strict=True):
+        assert relative_error(one, other) < 1e-5

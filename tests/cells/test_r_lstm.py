@@ -183,6 +183,23 @@ def test_the_same_seed_gives_the_same_bits():
     assert torch.equal(run(), run())
 
 
+def test_networks_train_together_as_alone():
+    def trained(settings: list[Settings]) -> Population:
+        task = Adding(12, train_size=40, test_size=5)
+        made = lambda: SequenceModel(RLSTM(2, UNITS, reconstruct=6, truncate=4), nn.Linear(UNITS, 1))  # noqa: E731
+        population = Population(task, made, settings, together=True)
+        population.train(1)
+        return population
+
+    settings = [Settings(batch=20, epochs=1, seed=seed) for seed in (0, 1)]
+    both = trained(settings)
+    assert [group.rows for group in both.stack.groups] == [[0, 1]]  # by one call
+    for row, setting in enumerate(settings):
+        alone = trained([setting])
+        assert relative_error(both.stack.flat[row], alone.stack.flat[0]) < 1e-5
+        assert int(both.models[row].layer.updates) == int(alone.models[0].layer.updates) == 2
+
+
 @pytest.mark.parametrize("options", [{"anchors": 0}, {"reconstruct": 1}, {"truncate": -1}, {"weight": -1.0}])
 def test_options_that_make_no_sense(options):
     with pytest.raises(UserError, match=next(iter(options))):

@@ -124,8 +124,8 @@ class BNLSTM(Keyed, Recurrent):
         else:
             counted, counts = valid.to(x.dtype), valid.sum(1).to(x.dtype)
             x = torch.where(valid.unsqueeze(-1), x, 0)  # whatever the padding is, 0 times it is 0
-        share = (counted / counts.clamp(min=1).unsqueeze(1)).expand(x.shape[:2]).unsqueeze(-1)  # of a sample in a mean
-        drive = linear(x, layer.weight_ih).to(x.dtype)
+        share = (counted / counts.clamp(min=1).unsqueeze(1)).expand(x.shape[:2])  # of a sample in its step's mean
+        drive = linear(x, layer.weight_ih).to(x.dtype).mT.contiguous()
         drive, *of_inputs = _inputs(drive, share, layer.gamma_ih, _bias(layer))
         # A row for each step: their gradients are then added once after the loop, not at every step.
         scales = torch.stack((*layer.gamma_hh.chunk(4), layer.gamma_c, layer.beta_c)).expand(len(x), -1, -1)
@@ -137,7 +137,8 @@ class BNLSTM(Keyed, Recurrent):
             found.append(statistics)
             return h, c
 
-        made = with_product(step, _nothing(drive), layer.weight_hh, state, valid)
+        state = tuple(part.T.contiguous().T for part in state)
+        made = with_product(step, _nothing(drive.mT), layer.weight_hh, state, valid, samples_last=True)
         of_steps = torch.stack(found).flatten(2).unbind(1)  # means and variances, (T, 5H) each
         mean, variance = (torch.cat(pair, 1) for pair in zip(of_inputs, of_steps, strict=True))
         self._keep(layer, mean, variance, steps, counts / x.shape[1], counts >= ENOUGH)
@@ -194,37 +195,38 @@ def _nothing(like: Tensor) -> Tensor:
     return like.new_zeros(()).expand(like.shape)
 
 
-def _standard(values: Tensor, share: Tensor, over: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The values with mean 0 and variance 1 over an axis, along which a sample counts by its share; both of before."""
-    mean = (values * share).sum(over, keepdim=True)
+def _standard(values: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Values (..., B) with mean 0 and variance 1 over the samples, which count by their share; and both of before."""
+    mean = (values * share).sum(-1, keepdim=True)
     centred = values - mean
-    variance = (centred * centred * share).sum(over, keepdim=True)
-    return centred * torch.rsqrt(variance + EPSILON), mean.squeeze(over), variance.squeeze(over)
+    variance = (centred * centred * share).sum(-1, keepdim=True)
+    return centred * torch.rsqrt(variance + EPSILON), mean.squeeze(-1), variance.squeeze(-1)
 
 
 @fused
 def _inputs(drive: Tensor, share: Tensor, gamma: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """BN(W x) + b of all steps, and the means and variances (T, 4H)."""
-    values, mean, variance = _standard(drive, share, 1)
-    return gamma * values + bias, mean.detach(), variance.detach()
+    """BN(W x) + b of all steps (T, 4H, B), and the means and variances (T, 4H)."""
+    values, mean, variance = _standard(drive, share.unsqueeze(1))
+    return gamma.unsqueeze(-1) * values + bias.unsqueeze(-1), mean.detach(), variance.detach()
 
 
 @fused
 def _step(sums: Tensor, c: Tensor, drive: Tensor, share: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """h, c, and the means and variances (2, 5, H) of R h and c.
+    """h, c, and the means and variances (2, 5, H) of R h and c. Drive (4H, B), share (B,), scales (6, H).
 
-    Gate by gate, so that every sum over the samples has the same shape (B, H) and all fit into one kernel.
+    Gate by gate, with the samples next to each other in memory: so every sum over them has the same shape, and torch's
+    compiler needs one kernel for all, as for a layer norm.
     """
-    *gammas, gamma_c, beta_c = scales.unbind()
-    parts = [_standard(part.to(c.dtype), share, 0) for part in sums.chunk(4, -1)]
+    *gammas, gamma_c, beta_c = scales.unsqueeze(-1).unbind()
+    parts = [_standard(part.to(c.dtype), share) for part in sums.T.chunk(4)]
     i, f, g, o = (
-        gamma * values + given for gamma, (values, _, _), given in zip(gammas, parts, drive.chunk(4, -1), strict=True)
+        gamma * values + given for gamma, (values, _, _), given in zip(gammas, parts, drive.chunk(4), strict=True)
     )
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    of_c = _standard(c, share, 0)
+    c = torch.sigmoid(f) * c.T + torch.sigmoid(i) * torch.tanh(g)
+    of_c = _standard(c, share)
     h = torch.sigmoid(o) * torch.tanh(gamma_c * of_c[0] + beta_c)
     means, variances = zip(*((mean.detach(), variance.detach()) for _, mean, variance in (*parts, of_c)), strict=True)
-    return h, c, torch.stack((torch.stack(means), torch.stack(variances)))
+    return h.T, c.T, torch.stack((torch.stack(means), torch.stack(variances)))
 
 
 @fused

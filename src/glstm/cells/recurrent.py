@@ -171,18 +171,26 @@ def step_by_step(
 
 
 def with_product(
-    step: Callable[..., Sequence[Tensor]], drive: Tensor, weight: Tensor, state: State, valid: Tensor | None
+    step: Callable[..., Sequence[Tensor]],
+    drive: Tensor,
+    weight: Tensor,
+    state: State,
+    valid: Tensor | None,
+    samples_last: bool = False,
 ) -> tuple[Tensor, State]:
     """The same with a recurrent product: step(sums, *state), where sums (B, N) = drive_n + h_{n-1} weight^T.
 
-    The gradient of the weight (N, H) is one product after the loop, not one at each step.
+    The gradient of the weight (N, H) is one product after the loop, not one at each step. `samples_last`: sums are a
+    view of (N, B) in memory, for a step that adds over the samples and returns such states, too.
     """
     before: list[Tensor] = []
-    across = weight.detach().T
+    constant = weight.detach()
+    across = constant.T
 
     def one(drive_n: Tensor, h: Tensor, *others: Tensor) -> Sequence[Tensor]:
         before.append(h.detach())
-        return step(torch.addmm(drive_n, h, across), h, *others)
+        sums = torch.addmm(drive_n.T, constant, h.T).T if samples_last else torch.addmm(drive_n, h, across)
+        return step(sums, h, *others)
 
     return step_by_step(one, _Deferred.apply(drive, weight, before), state, valid)
 
