@@ -320,6 +320,17 @@ def test_a_cell_of_ones_own_is_captured(count):
     assert torch.equal(graph.stack.flat, kernels.stack.flat)
 
 
+@pytest.mark.parametrize("name", ["bn-lstm", "r-lstm"])
+def test_a_published_cell_is_captured(name):
+    recipe = SMALL.changed(cell=name)
+    graph, kernels = trained([recipe]), trained([recipe], graph=False)
+    assert graph.one_graph
+    assert torch.equal(graph.stack.flat, kernels.stack.flat)
+    for one, other in zip(graph.models[0].buffers(), kernels.models[0].buffers(), strict=True):
+        assert torch.equal(one, other)  # averages, and numbers of updates
+    assert graph.test() == kernels.test()
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_dropout_in_a_graph_depends_on_the_step_and_not_on_when_it_was_captured(count):
     whole, begun, taken_up = (own_cells(count, 0.3) for _ in range(3))

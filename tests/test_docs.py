@@ -25,6 +25,7 @@ DOCUMENTS = [
         "docs/choosing.md",
         "docs/deploy.md",
         "docs/experiments.md",
+        "docs/rivals.md",
     )
 ]
 

@@ -57,7 +57,10 @@ MAY_IMPORT = {
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
-    "bench": {"", "analysis", "models", "ops", "plots", "runtime", "streaming", *LAYERS},
+    "bench": {
+        "", "analysis", "cells", "data", "models", "ops", "plots", "recipes", "runtime", "streaming", "training",
+        *LAYERS,
+    },
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
         "", "analysis", "bench", "cells", "data", "doctor", "experiments", "models", "ops", "plots", "predictions",

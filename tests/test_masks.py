@@ -69,3 +69,17 @@ def test_parts_of_a_network_have_keys_of_their_own():
     keys = {int(masks.key_of_part(key, part)) for part in range(100)}
     assert len(keys) == 100
     assert int(key) in keys
+
+
+def test_uniform_numbers():
+    numbers = masks.number_elements(2**16, torch.device("cpu"))
+    drawn = masks.uniform(torch.tensor([3, 4]), numbers)
+    assert drawn.shape == (2, 2**16)
+    assert drawn.dtype == torch.float64
+    assert 0 <= drawn.min() < 1e-3
+    assert 1 - 1e-3 < drawn.max() < 1
+    spread = (1 / 12) ** 0.5
+    assert abs(drawn[0].mean() - 0.5) < 4 * spread / 2**8
+    assert abs(drawn[0].std() - spread) < 0.002
+    assert abs(torch.corrcoef(drawn)[0, 1]) < 4 / 2**8
+    assert torch.equal(masks.uniform(torch.tensor(4), numbers), drawn[1])

@@ -72,5 +72,10 @@ def keep_mask(key: Tensor, elements: Tensor, p: float) -> Tensor:
     return scramble(key.unsqueeze(-1) + elements) >= signed(int(p * 2**64) - 2**63)
 
 
+def uniform(key: Tensor, elements: Tensor) -> Tensor:
+    """For each of the elements (n,), numbered by `number_elements`, a number of [0, 1): (..., n) float64."""
+    return _shifted(scramble(key.unsqueeze(-1) + elements), 11).double() * 2.0**-53
+
+
 def number_elements(count: int, device: torch.device) -> Tensor:
     return torch.arange(1, count + 1, device=device) * GOLDEN

@@ -113,6 +113,8 @@ class SequenceModel(nn.Module):
         """The layer's output. A layer of one direction may read the padding: what it gives before that is the same."""
         if lengths is None:
             return self.layer(x, **self._at(times))[0]
+        if getattr(self.layer, "minds_padding", False) and x.dim() == 3:
+            return self.layer.over_padded(x, lengths)
         first, steps = bool(self._steps_axis), x.shape[self._steps_axis]
 
         def packed(values: Tensor) -> Any:

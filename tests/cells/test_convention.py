@@ -15,7 +15,12 @@ from helpers import relative_error
 
 STEPS, BATCH, INPUTS, UNITS = 9, 4, 3, 5
 # Options with which a small cell does all that a large one does.
-OPTIONS: dict[str, dict[str, Any]] = {"clockwork": {"periods": (1, 2, 4)}, "zoneout": {"z_c": 0.3, "z_h": 0.1}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "clockwork": {"periods": (1, 2, 4)},
+    "zoneout": {"z_c": 0.3, "z_h": 0.1},
+    "bn-lstm": {"t_max": 6, "noise": 0.1},
+    "r-lstm": {"anchors": 2, "reconstruct": 4, "truncate": 3},
+}
 NAMES = [name for name, cell in CELLS.items() if isinstance(cell, type) and issubclass(cell, Recurrent)]
 
 every_cell = pytest.mark.parametrize("name", NAMES)

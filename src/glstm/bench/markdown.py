@@ -4,6 +4,7 @@ from glstm.bench import gpu
 from glstm.bench.cpu import EAGER, FLUSHING, ONNX, OURS, TORCH
 
 NAMES = (OURS, TORCH, ONNX, EAGER)
+RIVALS = ("cell", "units", "way", "parameters", "operations", "CUDA: a step", "an epoch", "CPU: inference", "training")
 
 
 def table(results: list[dict]) -> list[str]:
@@ -50,3 +51,30 @@ def _gpu_line(result: dict) -> str:
 
 def cells_of(line: str) -> list[str]:
     return [cell.strip(" *") for cell in line.strip("|").split("|")]
+
+
+def rivals_table(results: list[dict]) -> list[str]:
+    """Lines of Markdown: a training step and an epoch on CUDA; on the CPU, inference and training of a sequence."""
+    return ["| " + " | ".join(RIVALS) + " |", "|---" * len(RIVALS) + "|", *map(_rival, results)]
+
+
+def _rival(result: dict) -> str:
+    def cell(name: str, words) -> str:
+        return "" if result[name] is None else words(result[name])
+
+    cells = (
+        result["name"],
+        result["size"],
+        result["way"],
+        cell("parameters", lambda count: f"{count:,}"),
+        cell("operations", lambda count: f"{count / 1e6:.1f} M"),
+        cell("cuda_step", milliseconds),
+        cell("cuda_epoch", lambda seconds: f"{seconds:.1f} s"),
+        cell("cpu_inference", milliseconds),
+        cell("cpu_training", milliseconds),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def rivals_that_failed(results: list[dict]) -> list[str]:
+    return [f"- {one['name']}, {what}: {reason}" for one in results for what, reason in one["failed"].items()]

@@ -2,7 +2,7 @@
 
 A cell is made as cell(input_size, hidden_size, num_layers, **options). Called with x (T, B, D) it returns the output
 (T, B, H) and its state, a tensor or a tuple of tensors whose first is h_n (layers, B, H); `recurrent.py` has all that
-but the equations. Four things more, if a cell has them:
+but the equations. Some things more, if a cell has them:
 
 - `share_of_updates`, a tensor with one number that it sets at each call: of all steps, those at which it updates its
   state. In training it is differentiable, and a budget charges for it.
@@ -11,14 +11,18 @@ but the equations. Four things more, if a cell has them:
 - `recipe`, a dictionary: how its paper trains it on sequential MNIST, as values of `glstm.recipes.Recipe`. It is the
   preset smnist-NAME.
 - `own_start`, True for an LSTM that has one: a recipe does not change it.
+- `way`, a few words on how it is computed on CUDA, if it is not one fused kernel a step; `bench`, values of a recipe
+  with which `glstm bench rivals` measures it, if they are not the usual ones.
 """
 
 from collections.abc import Callable
 
 from torch import nn
 
+from glstm.cells.bn_lstm import BNLSTM
 from glstm.cells.chrono import ChronoLSTM
 from glstm.cells.clockwork import ClockworkRNN
+from glstm.cells.r_lstm import RLSTM
 from glstm.cells.zoneout import Zoneout
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM, PLSTM
@@ -32,4 +36,6 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "clockwork": ClockworkRNN,
     "chrono-lstm": ChronoLSTM,
     "zoneout": Zoneout,
+    "bn-lstm": BNLSTM,
+    "r-lstm": RLSTM,
 }

@@ -27,6 +27,7 @@ class Recurrent(nn.Module):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h",)
+    minds_padding: ClassVar[bool] = False  # whether steps after the end of a sequence would change what it computes
 
     def __init__(
         self,
@@ -101,6 +102,15 @@ class Recurrent(nn.Module):
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), self._as_state(parts)
 
+    def over_padded(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """All outputs of padded sequences, of which so many steps (B,) count; in the padding, they mean nothing. As of
+        packed sequences, but without a look at the lengths."""
+        self._check(x)
+        x = x.transpose(0, 1) if self.batch_first else x
+        valid = torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)
+        output, _ = self._run(x, None, valid)
+        return output.transpose(0, 1) if self.batch_first else output
+
     def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         finals: list[State] = []
         for number, layer in enumerate(self.layers):
@@ -161,18 +171,26 @@ def step_by_step(
 
 
 def with_product(
-    step: Callable[..., Sequence[Tensor]], drive: Tensor, weight: Tensor, state: State, valid: Tensor | None
+    step: Callable[..., Sequence[Tensor]],
+    drive: Tensor,
+    weight: Tensor,
+    state: State,
+    valid: Tensor | None,
+    samples_last: bool = False,
 ) -> tuple[Tensor, State]:
     """The same with a recurrent product: step(sums, *state), where sums (B, N) = drive_n + h_{n-1} weight^T.
 
-    The gradient of the weight (N, H) is one product after the loop, not one at each step.
+    The gradient of the weight (N, H) is one product after the loop, not one at each step. `samples_last`: sums are a
+    view of (N, B) in memory, for a step that adds over the samples and returns such states, too.
     """
     before: list[Tensor] = []
-    across = weight.detach().T
+    constant = weight.detach()
+    across = constant.T
 
     def one(drive_n: Tensor, h: Tensor, *others: Tensor) -> Sequence[Tensor]:
         before.append(h.detach())
-        return step(torch.addmm(drive_n, h, across), h, *others)
+        sums = torch.addmm(drive_n.T, constant, h.T).T if samples_last else torch.addmm(drive_n, h, across)
+        return step(sums, h, *others)
 
     return step_by_step(one, _Deferred.apply(drive, weight, before), state, valid)
 

@@ -111,6 +111,61 @@ def gpu(
 
 
 @app.command()
+def rivals(
+    cell: Annotated[
+        list[str] | None, typer.Option(help="Only this cell; may be repeated.", show_default="all of them")
+    ] = None,
+    batches: Annotated[int, typer.Option(min=1, help="Timed on CUDA, after some to warm up.")] = 20,
+    runs: Annotated[int, typer.Option(min=1, help="On the CPU.")] = 3,
+    out: Annotated[
+        Path, typer.Option(help="Where to write the figures, as JSON; the table beside it, as Markdown.")
+    ] = Path("runs/bench/rivals.json"),
+) -> None:
+    """Every cell at the shape of sequential MNIST: training on CUDA, if there is a device, and training and inference
+    on the CPU.
+
+    Images are random, so no data is needed. An epoch is 600 times the step that was measured. Some minutes on two
+    cores.
+    """
+    import torch
+
+    from glstm.bench import rivals as bench
+    from glstm.bench.machine import describe
+    from glstm.bench.markdown import cells_of, rivals_table, rivals_that_failed
+    from glstm.cells import CELLS
+    from glstm.storage import make_folder, write_atomically, write_json
+
+    if wrong := [name for name in cell or () if name not in CELLS or name in bench.LEFT_OUT]:
+        known = ", ".join(name for name in CELLS if name not in bench.LEFT_OUT)
+        raise UserError(f"there is no cell {wrong[0]!r:.50} to measure; there are {known}")
+    make_folder(out.parent)
+    console = Console()
+    on_cuda = torch.cuda.is_available()
+    found = []
+    with progress_bar(console) as progress:
+        todo = list(bench.cases(tuple(cell or ())))
+        bar = progress.add_task("", total=len(todo))
+        for case in todo:
+            progress.update(bar, description=case.name)
+            found.append(bench.measure(case, batches, runs, on_cuda).as_json())
+            progress.advance(bar)
+    lines, failed = rivals_table(found), rivals_that_failed(found)
+    rows = Table(*cells_of(lines[0]))
+    for column in rows.columns[3:]:
+        column.justify = "right"
+    for line in lines[2:]:
+        rows.add_row(*cells_of(line))
+    console.print(rows)
+    for line in failed:
+        console.print(line, highlight=False, markup=False)
+    device = torch.cuda.get_device_name() if on_cuda else None
+    shape = {"steps": bench.STEPS, "batch": bench.BATCH, "batches_an_epoch": bench.EPOCH, "inputs": "random images"}
+    write_json(out, {**describe(), "device": device, **shape, "results": found})
+    write_atomically(out.with_suffix(".md"), ("\n".join([*lines, *[""] * bool(failed), *failed]) + "\n").encode())
+    console.print(f"written to {out} and {out.with_suffix('.md').name}")
+
+
+@app.command()
 def choice(
     seconds: Annotated[float, typer.Option(min=0.01, help="For each way and number of threads.")] = 0.3,
     all_rows: Annotated[bool, typer.Option("--all", help="Every row, not only losses over 5 %.")] = False,
