@@ -17,6 +17,9 @@ from collections.abc import Callable
 from torch import nn
 
 from glstm.cells.clockwork import ClockworkRNN
+from glstm.cells.indrnn import IndRNN
+from glstm.cells.mingru import MinGRU
+from glstm.cells.tcn import TCN
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM, PLSTM
 
@@ -27,4 +30,7 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "gated": GatedLSTM,  # with any gate
     "gru": nn.GRU,
     "clockwork": ClockworkRNN,
+    "indrnn": IndRNN,
+    "mingru": MinGRU,
+    "tcn": TCN,
 }
