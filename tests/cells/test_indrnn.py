@@ -1,5 +1,7 @@
 """The IndRNN: the paper's equation, number by number; statistics of batches; the bound; its start."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -23,6 +25,10 @@ def make(layers: int = 2, **options) -> IndRNN:
     return cell
 
 
+def layers_of(cell: IndRNN) -> list[Any]:
+    return list(cell.layers)
+
+
 def sequences() -> Tensor:
     return torch.randn(STEPS, BATCH, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
@@ -34,7 +40,7 @@ def normalised(x: Tensor, norm: BatchNorm, training: bool) -> Tensor:
 
 
 def by_the_paper(cell: IndRNN, x: Tensor) -> Tensor:
-    for layer in cell.layers:
+    for layer in layers_of(cell):
         sums = torch.stack([torch.stack([layer.weight_ih @ sample for sample in step]) for step in x]) + layer.bias
         sums = normalised(sums, layer.norm, cell.training) if cell.norm == "before" else sums
         u = layer.weight_hh.clamp(-cell.bound, cell.bound) if cell.bound else layer.weight_hh
@@ -90,7 +96,7 @@ def test_packed_statistics_are_those_of_all_real_steps():
     cell, x = make(layers=1).train(), sequences()
     packed = pack_sequence([x[:length, n] for n, length in enumerate(LENGTHS)], enforce_sorted=False)
     plain, (_, memory) = make(layers=1, norm="none")(packed)  # the same h without the normalisation
-    norm = cell.layers[0].norm
+    norm = layers_of(cell)[0].norm
     expected = batch_norm(plain.data, None, None, norm.weight, norm.bias, True)
     output, state = cell(packed)
     assert relative_error(output.data, expected) < 1e-12
@@ -110,10 +116,10 @@ def test_gradients_in_training():
 
 def test_a_weight_at_the_bound_may_only_come_back():
     cell = make(layers=1, norm="none", bound=0.5)
-    u = cell.layers[0].weight_hh
+    u = layers_of(cell)[0].weight_hh
     u.data = torch.tensor([0.7, -0.7, 0.5, 0.2, -0.2], dtype=torch.float64)
     x = sequences().abs()
-    cell.layers[0].weight_ih.data.abs_()  # so that h is above 0
+    layers_of(cell)[0].weight_ih.data.abs_()  # so that h is above 0
     for sign in (1, -1):  # a step against the gradient makes h, and with it u, smaller; or larger
         (gradient,) = torch.autograd.grad(sign * cell(x)[0].sum(), u)
         assert (gradient == 0).tolist() == ([False, True, False] if sign == 1 else [True, False, True]) + [False, False]
@@ -125,10 +131,10 @@ def test_the_start():
     cell = IndRNN(1, recipe.units, recipe.layers, **recipe.options)
     bound = 2 ** (1 / 784)
     assert cell.bound == pytest.approx(bound)
-    *others, last = (layer.weight_hh for layer in cell.layers)
+    *others, last = (layer.weight_hh for layer in layers_of(cell))
     assert all(0 <= u.min() < 0.1 and 0.9 < u.max() <= bound for u in others)
     assert 1 / bound - 1e-7 <= last.min() < last.max() <= bound + 1e-7
-    assert cell.layers[1].weight_ih.abs().max() <= (6 / (65 * 128)) ** 0.5
+    assert layers_of(cell)[1].weight_ih.abs().max() <= (6 / (65 * 128)) ** 0.5
 
 
 def test_dropout_has_one_mask_for_all_steps():

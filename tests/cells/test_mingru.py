@@ -1,6 +1,7 @@
 """The minimal GRU against the paper's equations, number by number."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ def g(v: float) -> float:
 
 
 def by_the_paper(cell: MinGRU, x: Tensor) -> Tensor:
-    for layer in cell.layers:
+    layers: list[Any] = list(cell.layers)
+    for layer in layers:
         weight, bias = layer.weight, layer.bias
         h, units = torch.zeros(len(x), x.shape[1], cell.hidden_size, dtype=x.dtype), cell.hidden_size
         for sample in range(x.shape[1]):

@@ -51,7 +51,7 @@ def by_numbers(a: Tensor, b: Tensor, h0: Tensor, activation: str) -> Tensor:
 @every_shape
 @pytest.mark.parametrize("size", [(5, 3, 4), (1, 1, 1), (0, 2, 3), (7, 1, 5)])
 def test_the_definition(activation, kind, size):
-    a, b, h0 = (tensor.detach() for tensor in operands(*size, kind))
+    a, b, h0 = (tensor.detach() for tensor in operands(*size, kind=kind))
     assert relative_error(unit_scan(a, b, h0, activation), by_numbers(a, b, h0, activation)) < 1e-14
 
 
@@ -59,8 +59,8 @@ def test_the_definition(activation, kind, size):
 @every_shape
 def test_gradients_and_their_gradients(activation, kind):
     tensors = operands(4, 2, 3, kind)
-    assert torch.autograd.gradcheck(lambda *parts: unit_scan(*parts, activation), tensors)
-    assert torch.autograd.gradgradcheck(lambda *parts: unit_scan(*parts, activation), tensors)
+    assert torch.autograd.gradcheck(lambda *parts: unit_scan(*parts, activation=activation), tensors)
+    assert torch.autograd.gradgradcheck(lambda *parts: unit_scan(*parts, activation=activation), tensors)
 
 
 def test_no_steps_have_gradients_of_zero():
@@ -83,12 +83,12 @@ def test_networks_side_by_side(batched, kind):
     ]
     dims = tuple(None if dim is None else min(dim, each[0][n].dim()) for n, dim in enumerate(batched))
     leaves = [part.requires_grad_() for part in parts]
-    together = torch.vmap(lambda *one: unit_scan(*one, "tanh"), in_dims=dims)(*leaves)
+    together = torch.vmap(lambda a, b, h0: unit_scan(a, b, h0, "tanh"), in_dims=dims)(*leaves)
     rows = [
         [leaf if dim is None else leaf.select(dim, number) for leaf, dim in zip(leaves, dims, strict=True)]
         for number in range(3)
     ]
-    alone = torch.stack([unit_scan(*row, "tanh") for row in rows])
+    alone = torch.stack([unit_scan(*row, activation="tanh") for row in rows])
     assert torch.equal(together, alone)
     found, right = (torch.autograd.grad(out.square().sum(), leaves) for out in (together, alone))
     for one, other in zip(found, right, strict=True):
@@ -137,8 +137,8 @@ def check_against_float64(activation: str, kind: str, size: tuple[int, int, int]
     tensors = [tensor.detach().to(device).requires_grad_() for tensor in operands(*size, kind, dtype)]
     wide = [tensor.detach().double().cpu().requires_grad_() for tensor in tensors]
     weights = torch.randn(size, generator=torch.Generator().manual_seed(2))
-    h = unit_scan(*tensors, activation)
-    right = scan_by_steps(wide[0].expand(size), *wide[1:], activation)
+    h = unit_scan(*tensors, activation=activation)
+    right = scan_by_steps(wide[0].expand(size), wide[1], wide[2], activation)
     limit = 1e-5 if dtype == torch.float32 else 2e-2
     assert h.dtype == dtype
     assert relative_error(h.double().cpu(), right) < limit
@@ -160,7 +160,7 @@ def test_kernels_emulated_on_a_cpu(emulated, activation, kind, size):
 def test_emulated_kernels_take_gradients_of_any_strides(emulated):
     emulated(1)
     tensors = operands(6, 3, 5, "all", torch.float32)
-    h = unit_scan(*tensors, "relu")
+    h = unit_scan(*tensors, activation="relu")
     spread = torch.ones(1, 1, 5).expand(6, 3, 5)
     one, other = (torch.autograd.grad(h, tensors, weights, retain_graph=True) for weights in (spread, spread.clone()))
     assert all(map(torch.equal, one, other))

@@ -1,24 +1,26 @@
-"""The independently recurrent network (Li, Li, Cook, Zhu and Gao, 2018, Independently Recurrent Neural Network (IndRNN):
-Building A Longer and Deeper RNN, arXiv:1803.04831).
+"""The independently recurrent network (Li, Li, Cook, Zhu and Gao, 2018, Independently Recurrent Neural Network
+(IndRNN): Building A Longer and Deeper RNN, arXiv:1803.04831).
 
 Each unit hears its own past only, with one weight u:
 
     h_n = relu(W x_n + u * h_{n-1} + b)
 
-Layers hear each other; six of 128 units are the paper's network for sequential MNIST, with batch normalisation.
+Units of different layers hear each other. The paper's network for sequential MNIST has six layers of 128 units, with
+batch normalisation after each.
 
-Normalisation stands behind the recurrence by default (`norm="after"`): the next layer and the head read normalised h,
-the unit itself the plain one. The paper allows it before or after the activation, and the authors say of their code
-that it converges faster after it; `norm="before"` normalises W x_n + b. For MNIST, their code has one mean and one
-variance for all steps and samples of a batch, as here; for language models, one for each step. In evaluation, running
-averages take their place. Padding counts for nothing.
+Normalisation: here, as in the authors' code, it comes after the activation (`norm="after"`), so the next layer and the
+head read a normalised h, and the unit itself the plain one. The paper allows it before or after the activation, and the
+authors say that it converges faster after it; `norm="before"` normalises W x_n + b. For MNIST their code has one mean
+and one variance for all steps and samples of a batch, as here; the paper has one for each step in its language models
+only ("frame-wise"). In evaluation running averages take their place. Padding counts for nothing.
 
-The bound: |u| may not exceed 2^(1/T) for sequences of T steps, or h could grow without end. The authors call 1 good
-enough for long sequences: so it is here, and 0 is no bound. u starts uniform between 0 and the bound, that of the last
-layer between 1 / bound and the bound: only its last h is read, and it should remember. Their code clips u itself before
-a step; here a clipped u is used, and its gradient is 0 where it would push u further out, so that training changes
-nothing in place. W starts as in their PyTorch code, uniform within sqrt(6 / 65 D), b at 0. Dropout between layers has
-one mask for all steps.
+The bound: the paper keeps |u| below 2^(1/T) for sequences of T steps, so that gradients cannot explode. Its authors say
+that 1 does as well; so it is here, unless `bound` says otherwise, and 0 is no bound. The paper does not say how u
+starts for MNIST. In the code it is uniform between 0 and the bound; in the last layer between 1 / bound and the bound,
+because only its last h is read, and it should remember. The code clips u itself before a step. Here a clipped u is
+used, and its gradient is 0 where it would push u further out, so that a call changes nothing in place. W starts uniform
+within sqrt(6 / 65 D) and b at 0, as in their PyTorch code (the older Theano code has W within 0.001). That code has
+also weight decay and dropout; the paper mentions neither for MNIST. Dropout between layers has one mask for all steps.
 """
 
 from math import sqrt
@@ -43,7 +45,8 @@ class IndRNN(Keyed, Recurrent):
 
     state: ClassVar[tuple[str, ...]] = ("h", "memory")
     heeds_lengths: ClassVar[bool] = True
-    # The paper divides the rate by 10 after each 600000 steps, which are 320 epochs; this is the first stage.
+    # The paper divides the rate by 10 after each 600000 steps, which are 320 epochs of 60000 images; this is the first
+    # stage. Batches and clipping, there of each number at 10, are of the code.
     recipe: ClassVar[dict[str, Any]] = {
         "units": 128, "layers": 6, "optimizer": "adam", "lr": 2e-4, "batch": 32, "epochs": 320, "clip": 10.0,
         "options": {"bound": 2 ** (1 / 784)},
@@ -141,7 +144,7 @@ def _normalized(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tens
 
 
 class _Bounded(torch.autograd.Function):
-    """Values within [-bound, bound]. Where a value has reached the bound, a gradient that would push it further is 0."""
+    """Values within [-bound, bound]. The gradient is 0 where a value is at the bound or beyond, and would go on."""
 
     generate_vmap_rule = True
 

@@ -1,5 +1,5 @@
-"""The temporal convolutional network (Bai, Kolter and Koltun, 2018, An Empirical Evaluation of Generic Convolutional and
-Recurrent Networks for Sequence Modeling, arXiv:1803.01271).
+"""The temporal convolutional network (Bai, Kolter and Koltun, 2018, An Empirical Evaluation of Generic Convolutional
+and Recurrent Networks for Sequence Modeling, arXiv:1803.01271).
 
 No recurrent network, but with the same calling convention. A level has two causal convolutions over time, whose taps
 are dilation = 2^level steps apart, level counted from 0:
