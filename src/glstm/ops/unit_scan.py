@@ -54,18 +54,24 @@ def scan_by_steps(a: Tensor, b: Tensor, h0: Tensor, activation: str) -> Tensor:
 
 def gradients_by_steps(dh: Tensor, a: Tensor, h0: Tensor, h: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of a, b and h0. Torch can differentiate them again."""
-    through = {"linear": lambda: None, "relu": lambda: (h > 0).to(h.dtype), "tanh": lambda: 1 - h * h}[activation]()
-    carried, slopes = torch.zeros_like(h0), []
-    steps = a.expand(len(h), -1, -1)
+    if not len(h):
+        return torch.zeros_like(a), torch.zeros_like(h), torch.zeros_like(h0)
+    carried = total = torch.zeros_like(h0)
+    by, slopes, of_steps = a.expand(len(h), -1, -1), [], []
     for n in reversed(range(len(h))):
         slope = dh[n] + carried
-        slope = slope if through is None else slope * through[n]
-        carried = steps[n] * slope
+        if activation == "relu":
+            slope = torch.ops.aten.threshold_backward(slope, h[n], 0)
+        elif activation == "tanh":
+            slope = torch.ops.aten.tanh_backward(slope, h[n])
+        carried, before = by[n] * slope, h[n - 1] if n else h0
         slopes.append(slope)
-    if not slopes:
-        return torch.zeros_like(a), torch.zeros_like(h), carried
-    db = torch.stack(slopes[::-1])
-    return _summed(db * torch.cat((h0.unsqueeze(0), h[:-1])), a), db, carried
+        if len(a) > 1:
+            of_steps.append(slope * before)
+        else:
+            total = torch.addcmul(total, slope, before)  # as it grows, it stays in the cache
+    da = torch.stack(of_steps[::-1]) if of_steps else total.unsqueeze(0)
+    return _summed(da, a), torch.stack(slopes[::-1]), carried
 
 
 def _summed(da: Tensor, a: Tensor) -> Tensor:
