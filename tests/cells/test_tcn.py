@@ -84,6 +84,13 @@ def test_the_start_is_that_of_torchs_convolution():
     assert relative_error(weight_of(ours), theirs.weight) < 1e-6
 
 
+def test_the_start_that_the_paper_states():
+    torch.manual_seed(1)
+    (layer,) = layers_of(TCN(100, 50, small_start=True))
+    for weight in (weight_of(layer.first), weight_of(layer.second), layer.aside.weight):
+        assert weight.std().item() == pytest.approx(0.01, rel=0.05)
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 def test_how_far_it_looks_back(layers):
     cell = make(layers)

@@ -10,8 +10,8 @@ So h_n = a_n * h_{n-1} + b_n, element by element, with a and b known for all ste
 The paper's appendix computes the scan in log space, for which h must be positive: its candidate is then g(W_h x_n +
 b_h), with g(v) = v + 0.5 for v >= 0 and sigmoid(v) else, and h_0 goes through g, too. Here the scan is a plain one that
 needs no logarithms; `positive=True` has the candidate of the appendix, and h_0 is 0 or what is given. Public code
-(lucidrains/minGRU-pytorch) has the appendix' form only, and no biases. The paper says nothing of initial values: these
-are those of torch's linear layers. It has no sequential MNIST either, so there is no preset.
+(lucidrains/minGRU-pytorch) has the appendix' form only, and no biases. The weights start as those of torch's linear
+layers. The paper's tasks do not include sequential MNIST, so there is no preset.
 
 Linear Recurrent Units (LRU; Orvieto et al., 2023, Resurrecting Recurrent Neural Networks for Long Sequences,
 arXiv:2303.06349) are the same scan with an a that is learned and complex, but the same at every step, and with an input
