@@ -7,6 +7,7 @@ next. Shapes: T steps, B samples, D inputs, H units.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -22,12 +23,12 @@ State = tuple[Tensor, ...]
 class Recurrent(nn.Module):
     """A stack of layers of one direction, called as `torch.nn.LSTM` is: x (T, B, D) in, output (T, B, H) and state out.
 
-    The state is all that is needed to go on with the next piece of a sequence: `state` names its parts, and
-    the first is h. With one part it is a tensor (layers, B, H), as `torch.nn.GRU`'s is, else a tuple.
+    The state is all that is needed to go on with the next piece of a sequence: `state` names its parts, of
+    which the first is h. With one part it is a tensor (layers, B, H), as `torch.nn.GRU`'s is, else a tuple.
     """
 
     state: ClassVar[tuple[str, ...]] = ("h",)
-    heeds_lengths: ClassVar[bool] = False  # whether padding would change other samples, as by statistics of a batch
+    takes_lengths: ClassVar[bool] = False  # whether padding would change other samples, as by statistics of a batch
 
     def __init__(
         self,
@@ -120,9 +121,7 @@ class Recurrent(nn.Module):
         return PackedSequence(data, packed.batch_sizes, order, back), self._as_state(parts)
 
     def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        if states is None:
-            firsts = {part: self.first_state(part, x.shape[1], x) for part in self.state}
-            states = [first.expand(self.shape_of(part, x.shape[1])) for part, first in firsts.items()]
+        states = list(map(partial(self._first, x), self.state)) if states is None else states
         befores = zip(*map(self._by_layer, self.state, states), strict=True)
         finals: list[State] = []
         for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
@@ -131,6 +130,10 @@ class Recurrent(nn.Module):
             if self.dropout and number + 1 < self.num_layers:
                 x = self.drop(x, number)
         return x, list(map(self._of_layers, self.state, zip(*finals, strict=True)))
+
+    def _first(self, x: Tensor, part: str) -> Tensor:
+        rows, batch, _ = self.shape_of(part, x.shape[1])
+        return torch.stack([self.first_state(part, batch, x) for _ in range(rows)])
 
     def _by_layer(self, part: str, values: Tensor) -> tuple[Tensor, ...]:
         """Each layer's (B, width)."""
