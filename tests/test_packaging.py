@@ -52,6 +52,7 @@ DATA = {
     "glstm/ops/gpu/sparse_sums.cuh",
     "glstm/ops/gpu/steps.cu",
     "glstm/ops/gpu/tape.cuh",
+    "glstm/ops/gpu/unit_scan.cu",
     "glstm/ops/gpu/wide_backward.cu",
     "glstm/ops/gpu/wide_forward.cu",
     "glstm/py.typed",

@@ -77,5 +77,17 @@ def uniform(key: Tensor, elements: Tensor) -> Tensor:
     return _shifted(scramble(key.unsqueeze(-1) + elements), 11).double() * 2.0**-53
 
 
-def number_elements(count: int, device: torch.device) -> Tensor:
-    return torch.arange(1, count + 1, device=device) * GOLDEN
+def number_elements(count: int, device: torch.device, after: int = 0) -> Tensor:
+    """Of `count` elements that come after so many others."""
+    return torch.arange(after + 1, after + count + 1, device=device) * GOLDEN
+
+
+def dropout_factors(module: Keyed, samples: int, units: int, p: float, place: int, like: Tensor) -> Tensor:
+    """Factors (samples, units) of dropout, 0 or 1 / (1 - p), the same at all steps of a sequence.
+
+    `place` counts the places of the module at which units are dropped: no two have the same factors.
+    """
+    key = random_key(like.device) if module.key is None else module.key
+    count = samples * units
+    kept = keep_mask(key, number_elements(count, like.device, place * count), p)
+    return kept.view(samples, units).to(like.dtype) / (1 - p)

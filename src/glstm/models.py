@@ -110,11 +110,10 @@ class SequenceModel(nn.Module):
         return _pooled(output, lengths, axis, self.reads)
 
     def _all_steps(self, x: Tensor, times: Tensor | None, lengths: Tensor | None) -> Tensor:
-        """The layer's output. A layer of one direction may read the padding: what it gives before that is the same."""
+        """The layer's output. A layer of one direction may read the padding: what it gives before that is the same; one
+        that `takes_lengths`, because of statistics of a batch, is told where it begins."""
         if lengths is None:
             return self.layer(x, **self._at(times))[0]
-        if getattr(self.layer, "minds_padding", False) and x.dim() == 3:
-            return self.layer.over_padded(x, lengths)
         first, steps = bool(self._steps_axis), x.shape[self._steps_axis]
 
         def packed(values: Tensor) -> Any:
@@ -127,7 +126,8 @@ class SequenceModel(nn.Module):
         if self._directions == 1:
             if getattr(self.layer, "unfitted", False) and has_values(lengths) and self.layer._holds_values():
                 self.layer.fit_times(int(lengths.max()) if times is None else real())
-            return self.layer(x, **self._at(times))[0]
+            told = {"lengths": lengths} if getattr(self.layer, "takes_lengths", False) else {}
+            return self.layer(x, **self._at(times), **told)[0]
         if isinstance(self.layer, GatedLSTM) and x.dim() == 3 and watched((x,)):
             return self.layer.over_padded(x, lengths, times)
         output, _ = self.layer(packed(x), **self._at(real()))

@@ -93,7 +93,7 @@ def test_padding_is_not_reconstructed():
     cell, x, lengths = make(anchors=2, reconstruct=5, truncate=6), sequences(), [12, 7, 3, 9]
     for n, length in enumerate(lengths):
         x[length:, n] = 1e3
-    cell.over_padded(x, torch.tensor(lengths))
+    cell(x, lengths=torch.tensor(lengths))
     assert relative_error(extra(cell), by_hand(cell, x, lengths)) < 1e-12
 
 

@@ -22,7 +22,10 @@ from torch import nn
 from glstm.cells.bn_lstm import BNLSTM
 from glstm.cells.chrono import ChronoLSTM
 from glstm.cells.clockwork import ClockworkRNN
+from glstm.cells.indrnn import IndRNN
+from glstm.cells.mingru import MinGRU
 from glstm.cells.r_lstm import RLSTM
+from glstm.cells.tcn import TCN
 from glstm.cells.zoneout import Zoneout
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM, PLSTM
@@ -38,4 +41,7 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "zoneout": Zoneout,
     "bn-lstm": BNLSTM,
     "r-lstm": RLSTM,
+    "indrnn": IndRNN,
+    "mingru": MinGRU,
+    "tcn": TCN,
 }

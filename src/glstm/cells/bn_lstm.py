@@ -49,7 +49,7 @@ class BNLSTM(Keyed, Recurrent):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h", "c", "steps")
-    minds_padding: ClassVar[bool] = True  # it must not enter the statistics
+    takes_lengths: ClassVar[bool] = True  # it must not enter the statistics
     recipe: ClassVar[dict[str, Any]] = {
         "units": 100, "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "clip": 1.0, "batch": 100, "epochs": 200,
         "options": {"t_max": 784, "noise": 0.1},

@@ -40,7 +40,7 @@ class RLSTM(Keyed, Recurrent):
     steps, 0: over all."""
 
     state: ClassVar[tuple[str, ...]] = ("h", "c")
-    minds_padding: ClassVar[bool] = True  # it is not to be reconstructed
+    takes_lengths: ClassVar[bool] = True  # it is not to be reconstructed
     way: ClassVar[str] = "shared operator"
     recipe: ClassVar[dict[str, Any]] = {
         "units": 128, "head": "deep", "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "batch": 128,

@@ -7,6 +7,7 @@ next. Shapes: T steps, B samples, D inputs, H units.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -22,12 +23,12 @@ State = tuple[Tensor, ...]
 class Recurrent(nn.Module):
     """A stack of layers of one direction, called as `torch.nn.LSTM` is: x (T, B, D) in, output (T, B, H) and state out.
 
-    The state is all that is needed to go on with the next piece of a sequence: `state` names its parts and says how
-    wide each is; the first is h. With one part it is a tensor (layers, B, H), as `torch.nn.GRU`'s is, else a tuple.
+    The state is all that is needed to go on with the next piece of a sequence: `state` names its parts, of
+    which the first is h. With one part it is a tensor (layers, B, H), as `torch.nn.GRU`'s is, else a tuple.
     """
 
     state: ClassVar[tuple[str, ...]] = ("h",)
-    minds_padding: ClassVar[bool] = False  # whether steps after the end of a sequence would change what it computes
+    takes_lengths: ClassVar[bool] = False  # whether padding would change what it computes, as by statistics of a batch
 
     def __init__(
         self,
@@ -65,24 +66,43 @@ class Recurrent(nn.Module):
         add is one, a nonlinear function five. `updates` is the share of steps that a skipping cell does not skip."""
 
     def width_of(self, part: str) -> int:
-        """Numbers that a sample has of this part of the state, in a layer."""
+        """Numbers that a sample has of this part of the state in a layer; in all layers, where `widths_of` is given."""
         return self.hidden_size
+
+    def widths_of(self, part: str) -> list[int] | None:
+        """Each layer's width of a part that is not as wide in all of them. It is one tensor (1, B, sum of widths)."""
+        return None
+
+    def shape_of(self, part: str, batch: int) -> tuple[int, int, int]:
+        """Of this part of the state, in all layers."""
+        return (self.num_layers if self.widths_of(part) is None else 1, batch, self.width_of(part))
 
     def first_state(self, part: str, batch: int, like: Tensor) -> Tensor:
         """(B, width) before the first step."""
         return like.new_zeros(batch, self.width_of(part))
 
+    def drop(self, x: Tensor, number: int) -> Tensor:
+        """Dropout of the output (T, B, H) of a layer that another follows."""
+        return dropout(x, self.dropout, self.training)
+
     def forward(
-        self, input: Tensor | PackedSequence, hx: Tensor | Sequence[Tensor] | None = None
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | Sequence[Tensor] | None = None,
+        *,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
-        """As `torch.nn.LSTM`: (T, B, D), or (B, T, D) with batch_first, or (T, D) of one sequence, or packed."""
+        """As `torch.nn.LSTM`: (T, B, D), or (B, T, D) with batch_first, or (T, D) of one sequence, or packed.
+
+        `lengths` (B,) say the same of a padded tensor as packing does, but without a look at them on the host.
+        """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         self._check(input)
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         x = x.transpose(0, 1) if batched and self.batch_first else x
-        output, parts = self._run(x, self._given(hx, x, batched), None)
+        output, parts = self._run(x, self._given(hx, x, batched), None if lengths is None else _valid(x, lengths))
         if not batched:
             return output.squeeze(1), self._as_state([part.squeeze(1) for part in parts])
         return output.transpose(0, 1) if self.batch_first else output, self._as_state(parts)
@@ -91,38 +111,37 @@ class Recurrent(nn.Module):
         order, back = packed.sorted_indices, packed.unsorted_indices
         x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
         self._check(x)
-        steps = torch.arange(len(x), device=x.device)
-        valid = steps[:, None] < lengths.to(x.device)
         states = self._given(hx, x, batched=True)
         if states is not None and order is not None:
             states = [part[:, order] for part in states]
-        output, parts = self._run(x, states, valid)
+        output, parts = self._run(x, states, _valid(x, lengths))
         if back is not None:
             parts = [part[:, back] for part in parts]
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), self._as_state(parts)
 
-    def over_padded(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """All outputs of padded sequences, of which so many steps (B,) count; in the padding, they mean nothing. As of
-        packed sequences, but without a look at the lengths."""
-        self._check(x)
-        x = x.transpose(0, 1) if self.batch_first else x
-        valid = torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)
-        output, _ = self._run(x, None, valid)
-        return output.transpose(0, 1) if self.batch_first else output
-
     def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        states = list(map(partial(self._first, x), self.state)) if states is None else states
+        befores = zip(*map(self._by_layer, self.state, states), strict=True)
         finals: list[State] = []
-        for number, layer in enumerate(self.layers):
-            if states is None:
-                before = tuple(self.first_state(part, x.shape[1], x) for part in self.state)
-            else:
-                before = tuple(part[number] for part in states)
+        for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
             x, after = self.run_layer(layer, x, before, valid)
             finals.append(after)
             if self.dropout and number + 1 < self.num_layers:
-                x = dropout(x, self.dropout, self.training)
-        return x, [torch.stack(part) for part in zip(*finals, strict=True)]
+                x = self.drop(x, number)
+        return x, list(map(self._of_layers, self.state, zip(*finals, strict=True)))
+
+    def _first(self, x: Tensor, part: str) -> Tensor:
+        rows, batch, _ = self.shape_of(part, x.shape[1])
+        return torch.stack([self.first_state(part, batch, x) for _ in range(rows)])
+
+    def _by_layer(self, part: str, values: Tensor) -> tuple[Tensor, ...]:
+        """Each layer's (B, width)."""
+        widths = self.widths_of(part)
+        return values.unbind() if widths is None else values[0].split(widths, -1)
+
+    def _of_layers(self, part: str, values: State) -> Tensor:
+        return torch.stack(values) if self.widths_of(part) is None else torch.cat(values, -1).unsqueeze(0)
 
     def _as_state(self, parts: list[Tensor]) -> Tensor | State:
         return parts[0] if len(self.state) == 1 else tuple(parts)
@@ -148,7 +167,7 @@ class Recurrent(nn.Module):
             )
         parts = parts if batched else [part.unsqueeze(1) for part in parts]
         for name, part in zip(self.state, parts, strict=True):
-            expected = (self.num_layers, x.shape[1], self.width_of(name))
+            expected = self.shape_of(name, x.shape[1])
             if tuple(part.shape) != expected:
                 raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(part.shape)}")
         return parts
@@ -210,6 +229,21 @@ class _Deferred(torch.autograd.Function):
             return slopes, None, None
         before = torch.stack(ctx.before).flatten(0, 1) if ctx.before else slopes.new_zeros(0, ctx.units)
         return slopes, slopes.flatten(0, 1).T @ before, None
+
+
+def _valid(x: Tensor, lengths: Tensor) -> Tensor:
+    return torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)
+
+
+def after_last(h: Tensor, h0: Tensor, valid: Tensor | None) -> Tensor:
+    """Of all h (T, B, H), each sample's after its last step; h0 (B, H), if it has none."""
+    if not len(h):
+        return h0
+    if valid is None:
+        return h[-1]
+    lengths = valid.sum(0)[:, None]
+    last = h.gather(0, (lengths - 1).clamp(min=0).expand(-1, h.shape[-1]).unsqueeze(0)).squeeze(0)
+    return torch.where(lengths > 0, last, h0)
 
 
 def held(valid: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> State:

@@ -1,0 +1,54 @@
+"""Cells without a loop over the steps in training: side by side, and again with the same bits; their presets."""
+
+import pytest
+import torch
+
+from glstm.recipes import PRESETS, Recipe, make_task, model_maker
+from glstm.training.population import Population
+
+CELLS = {"indrnn": {"dropout": 0.2}, "mingru": {}, "tcn": {"dropout": 0.2, "kernel_size": 3}}
+
+
+def recipe_of(name: str) -> Recipe:
+    return PRESETS["adding-1000"].changed(
+        cell=name, options=CELLS[name], units=6, layers=2, epochs=2, batch=20,
+        data={"steps": 15, "train_size": 60, "test_size": 40},
+    )  # fmt: skip
+
+
+def trained(recipe: Recipe, seeds: list[int], together: bool) -> tuple[list[dict[str, torch.Tensor]], int]:
+    """Each network's values after two epochs, and in how many calls they were trained."""
+    task = make_task(recipe)
+    settings = [recipe.changed(seed=seed) for seed in seeds]
+    population = Population(task, model_maker(recipe, task), settings, together=together)
+    for epoch in (1, 2):
+        population.train(epoch)
+    values = [{name: one.detach().clone() for name, one in own.state_dict().items()} for own in population.models]
+    return values, len(population.stack.groups)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_networks_together_and_alone(name):
+    """One call for both, and each ends as if it were alone: masks and statistics are its own."""
+    recipe = recipe_of(name)
+    both, calls = trained(recipe, [3, 4], together=True)
+    assert calls == 1
+    for seed, own in zip((3, 4), both, strict=True):
+        (alone,), _ = trained(recipe, [seed], together=False)
+        for part, value in alone.items():
+            assert torch.allclose(own[part], value, rtol=1e-4, atol=1e-5), part
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_same_seed_gives_the_same_bits(name):
+    (one,), _ = trained(recipe_of(name), [3], together=False)
+    (other,), _ = trained(recipe_of(name), [3], together=False)
+    assert all(torch.equal(value, other[part]) for part, value in one.items())
+
+
+@pytest.mark.parametrize("name", ["indrnn", "tcn"])
+def test_the_preset_makes_the_papers_network(name):
+    recipe = PRESETS[f"smnist-{name}"]
+    assert recipe.cell == name
+    assert recipe.init is None
+    assert (recipe.units, recipe.layers, recipe.lr) == {"indrnn": (128, 6, 2e-4), "tcn": (25, 8, 2e-3)}[name]
