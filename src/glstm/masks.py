@@ -74,3 +74,9 @@ def keep_mask(key: Tensor, elements: Tensor, p: float) -> Tensor:
 
 def number_elements(count: int, device: torch.device) -> Tensor:
     return torch.arange(1, count + 1, device=device) * GOLDEN
+
+
+def uniform(key: Tensor, elements: Tensor) -> Tensor:
+    """A float32 number above 0 and below 1 for each of the elements (n,), numbered by `number_elements`: (..., n)."""
+    bits = _shifted(scramble(key.unsqueeze(-1) + elements), 41)  # 23 of them: with the half they still fit a float32
+    return (bits.to(torch.float32) + 0.5) * 2**-23

@@ -125,7 +125,8 @@ class SequenceModel(nn.Module):
         if self._directions == 1:
             if getattr(self.layer, "unfitted", False) and has_values(lengths) and self.layer._holds_values():
                 self.layer.fit_times(int(lengths.max()) if times is None else real())
-            return self.layer(x, **self._at(times))[0]
+            told = {"lengths": lengths} if getattr(self.layer, "takes_lengths", False) else {}
+            return self.layer(x, **self._at(times), **told)[0]
         if isinstance(self.layer, GatedLSTM) and x.dim() == 3 and watched((x,)):
             return self.layer.over_padded(x, lengths, times)
         output, _ = self.layer(packed(x), **self._at(real()))

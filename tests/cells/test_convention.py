@@ -15,7 +15,10 @@ from helpers import relative_error
 
 STEPS, BATCH, INPUTS, UNITS = 9, 4, 3, 5
 # Options with which a small cell does all that a large one does.
-OPTIONS: dict[str, dict[str, Any]] = {"clockwork": {"periods": (1, 2, 4)}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "clockwork": {"periods": (1, 2, 4)},
+    "lstm-jump": {"read": 1, "jumps": 2, "furthest": 2},
+}
 NAMES = [name for name, cell in CELLS.items() if isinstance(cell, type) and issubclass(cell, Recurrent)]
 
 every_cell = pytest.mark.parametrize("name", NAMES)

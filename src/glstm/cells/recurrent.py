@@ -75,13 +75,18 @@ class Recurrent(nn.Module):
         self, input: Tensor | PackedSequence, hx: Tensor | Sequence[Tensor] | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """As `torch.nn.LSTM`: (T, B, D), or (B, T, D) with batch_first, or (T, D) of one sequence, or packed."""
-        if isinstance(input, PackedSequence):
-            return self._forward_packed(input, hx)
+        return self._forward_packed(input, hx) if isinstance(input, PackedSequence) else self._forward(input, hx)
+
+    def _forward(
+        self, input: Tensor, hx: Tensor | Sequence[Tensor] | None, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | State]:
+        """`lengths` (B,): where the sequences end, if some are padded."""
         self._check(input)
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         x = x.transpose(0, 1) if batched and self.batch_first else x
-        output, parts = self._run(x, self._given(hx, x, batched), None)
+        valid = None if lengths is None else torch.arange(len(x), device=x.device)[:, None] < lengths
+        output, parts = self._run(x, self._given(hx, x, batched), valid)
         if not batched:
             return output.squeeze(1), self._as_state([part.squeeze(1) for part in parts])
         return output.transpose(0, 1) if self.batch_first else output, self._as_state(parts)
@@ -174,7 +179,13 @@ def with_product(
         before.append(h.detach())
         return step(torch.addmm(drive_n, h, across), h, *others)
 
-    return step_by_step(one, _Deferred.apply(drive, weight, before), state, valid)
+    return step_by_step(one, deferred(drive, weight, before), state, valid)
+
+
+def deferred(drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
+    """The drive (T, B, N) as it is, for a loop that adds to drive_n a product with the weight (N, H), without a gradient
+    of its own, and appends to `before` what it multiplied (B, H): the weight gets its gradient after the loop."""
+    return _Deferred.apply(drive, weight, before)
 
 
 class _Deferred(torch.autograd.Function):
@@ -190,7 +201,7 @@ class _Deferred(torch.autograd.Function):
         (slopes,) = gradients
         if not ctx.needs_input_grad[1]:
             return slopes, None, None
-        before = torch.stack(ctx.before).flatten(0, 1) if ctx.before else slopes.new_zeros(0, ctx.units)
+        before = torch.stack(ctx.before).flatten(0, 1).to(slopes.dtype) if ctx.before else slopes.new_zeros(0, ctx.units)
         return slopes, slopes.flatten(0, 1).T @ before, None
 
 
