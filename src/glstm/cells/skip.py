@@ -8,10 +8,10 @@ A binary gate for each sample decides whether it reads the input x_n or copies i
     du~_n     = sigmoid(W_p s_n + b_p)
     u~_{n+1}  = u_n du~_n + (1 - u_n) (u~_n + min(du~_n, 1 - u~_n))
 
-with u~_1 = 1, and b_p = 1 at the start, so that a new network skips nothing. In training the gradient of `round` is 1
-(straight-through); in evaluation it is the true one, 0. A network is charged for its updates: the paper adds lambda
-sum_n u_n to a sequence's loss; here a budget times mean_n u_n is added, so that lambda = 1e-4 at 784 steps is a budget
-of 0.0784. s_0 is learned.
+with u~_1 = 1, and b_p = 1 at the start, so that a new network reads all or most inputs. In training the gradient of
+`round` is 1 (straight-through); in evaluation it is the true one, 0. s_0 is learned. A network is charged for its
+updates: the paper adds lambda sum_n u_n to a sequence's loss; here a budget times mean_n u_n is added, so that its
+lambda = 1e-4 at 784 steps is a budget of 0.0784.
 
 The paper writes W_p s. The authors' code (imatge-upc/skiprnn-2017-telecombcn) lets W_p read c of the Skip LSTM, not h,
 and so does this. With several layers there is one gate for the whole stack, which reads the top layer: the paper says
