@@ -32,7 +32,7 @@ def lstm(layer, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def skim(cell: LSTMJump, x: Tensor, choose: Callable[[Tensor], int]) -> tuple[Tensor, list[int], list[tuple]]:
-    """As the paper tells it: the state after the last input read until each step, which were read, and the decisions."""
+    """As the paper tells it: the state after the last input read until each step, the inputs read, the decisions."""
     states = [(x.new_zeros(UNITS), x.new_zeros(UNITS)) for _ in cell.layers]
     after: dict[int, Tensor] = {}
     decisions, place = [], 0

@@ -1,5 +1,5 @@
-"""`glstm train --cell NAME` for every cell: it trains, is tested and read again, and what does not apply to it is refused
-in one sentence that says what to leave out."""
+"""`glstm train --cell NAME` for every cell: it trains, is tested and read again, and what does not apply to it is
+refused in one sentence that says what to leave out."""
 
 import json
 from typing import Any
@@ -99,7 +99,9 @@ def test_it_trains_and_its_folder_is_tested_and_read_again(cell, tmp_path):
 
 def test_options_of_a_curriculum_need_one():
     for option in ("--alpha", "--rho", "--open-epochs", "--open-sigma"):
-        with pytest.raises(UserError, match=f"{option} is for a temporal curriculum: give --curriculum, or leave it out"):
+        with pytest.raises(
+            UserError, match=f"{option} is for a temporal curriculum: give --curriculum, or leave it out"
+        ):
             run("train", "adding", *SMALL, option, 1)
 
 

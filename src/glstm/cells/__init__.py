@@ -4,11 +4,11 @@ A cell is made as cell(input_size, hidden_size, num_layers, **options). Called w
 (T, B, H) and its state, a tensor or a tuple of tensors whose first is h_n (layers, B, H); `recurrent.py` has all that
 but the equations. Three things more, if a cell has them:
 
-- `share_of_updates`, None in the class, and a tensor with one number that it sets at each call: of all real steps, those
-  at which it updates its state. In training it is differentiable, and a budget charges for it. Training and testing read
-  it and set it back to None, because it may hold a graph. `skipping.py` has what goes with it.
-- `extra_losses(losses, errors)`, called in training after a batch with each sample's loss and error; the errors are None
-  in a task without classes. It returns what the cell wants to be added to the loss, as one number or one a sample.
+- `share_of_updates`, None in the class, and a tensor with one number that it sets at each call: of all real steps,
+  those at which it updates its state. In training it is differentiable, and a budget charges for it. Training and
+  testing read it and set it back to None, because it may hold a graph. `skipping.py` has what goes with it.
+- `extra_losses(losses, errors)`, called in training after a batch with each sample's loss and error; the errors are
+  None in a task without classes. It returns what the cell wants to be added to the loss, as one number or one a sample.
 - `recipe`, a dictionary: how its paper trains it on sequential MNIST, as values of `glstm.recipes.Recipe`. It is the
   preset smnist-NAME.
 """

@@ -9,17 +9,19 @@ b = w_b h + c_b at each decision, a sample adds to its loss
 
     sum over its decisions of  -log p(k) (r - b) + (r - b)^2
 
-where the first b is a constant. In a task without classes r is minus the sample's loss; the paper has no such task. As
-the paper divides its parameters (those of the LSTM, of the jumps, and of the baseline), these terms move only the
-softmax and the baseline, and not the LSTM. One reading of each sequence is drawn in training. In evaluation the most
-probable jump is taken; the paper describes this and drawing.
+where the first b is a constant. In a task without classes r is minus the sample's loss; the paper has no such task. The
+paper keeps the parameters of the LSTM, of the jumps and of the baseline apart, so here these terms move the softmax and
+the baseline only; public code (none is the authors') lets them move the LSTM, too. One reading of each sequence is drawn
+in training. In evaluation the most probable jump is taken, the first of two ways that the paper describes; the other is
+to draw.
 
-Here all steps of a sequence go through the loop, and those that are jumped over copy the state: so a sequence can be fed
-in pieces, and the output at a step is the state after the last input read until then. A budget, which the paper has not,
-charges for the share of inputs that are read, with the gradient that REINFORCE gives it. With several layers, of which
-the paper does not speak, the first decides and the others follow. The paper's tasks are texts; R = 20, N = 5 and K = 40
-are those of public code (not the authors', who have published none), as is Adam's rate; the LSTM starts as torch.nn.LSTM
-does. For an image of 784 steps, N = 13 lets a reader reach the end by its longest jumps.
+All steps of a sequence go through the loop, and those that are jumped over copy the state: so a sequence can be fed in
+pieces, and the output at a step is the state after the last input read until then. A budget, which the paper does not
+have, charges for the share of inputs that are read, with the gradient that REINFORCE gives it. With several layers the
+first decides and the others follow, which is this project's choice.
+
+The paper's tasks are texts. R = 20, N = 5, K = 40 and Adam's rate are those of public code for the paper's longest
+texts; the LSTM starts as torch.nn.LSTM does. For an image of 784 steps, N = 13 lets the longest jumps reach the end.
 """
 
 from math import sqrt
@@ -39,9 +41,9 @@ STOPPED = -1.0  # in `left`
 
 
 class LSTMJump(masks.Keyed, Skipping):
-    """`read`, `jumps` and `furthest` are the paper's R, N and K. The state also has, the same in every layer: `ahead`, the
-    inputs still to be jumped over; `left`, those to read before the next decision, or -1 after the stop; and `jumped`,
-    the jumps made."""
+    """`read`, `jumps` and `furthest` are the paper's R, N and K. The state also has, the same in every layer: `ahead`,
+    the inputs still to be jumped over; `left`, those to read before the next decision, or -1 after the stop; and
+    `jumped`, the jumps made."""
 
     state: ClassVar[tuple[str, ...]] = ("h", "c", "ahead", "left", "jumped")
     of_last_call: ClassVar[tuple[str, ...]] = (*Skipping.of_last_call, "decisions")
@@ -96,9 +98,7 @@ class LSTMJump(masks.Keyed, Skipping):
             finals.append((*of_layer, *after[2:]))
         return x, [torch.stack(part) for part in zip(*finals, strict=True)]
 
-    def _decide(
-        self, layer: Any, x: Tensor, state: State, valid: Tensor | None
-    ) -> tuple[Tensor, State, Tensor]:
+    def _decide(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State, Tensor]:
         """The first layer's output and final state, and where it reads (T, B, 1).
 
         The recurrent product also gives the scores of the jumps, from the h of the step before; in training noise is
@@ -152,9 +152,7 @@ class LSTMJump(masks.Keyed, Skipping):
         short = reward - baseline
         return torch.where(decides, short**2 - chosen * short.detach(), 0).sum(0)
 
-    def _follow(
-        self, layer: Any, x: Tensor, state: State, reads: Tensor, valid: Tensor | None
-    ) -> tuple[Tensor, State]:
+    def _follow(self, layer: Any, x: Tensor, state: State, reads: Tensor, valid: Tensor | None) -> tuple[Tensor, State]:
         """Another layer, which reads what the first read: its sums have a last column that says so."""
         drive = torch.cat((linear(x, layer.weight_ih, layer.bias), reads.to(x.dtype)), -1)
         weight = torch.cat((layer.weight_hh, layer.weight_hh.new_zeros(1, self.hidden_size)))

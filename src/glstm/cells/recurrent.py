@@ -183,8 +183,8 @@ def with_product(
 
 
 def deferred(drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
-    """The drive (T, B, N) as it is, for a loop that adds to drive_n a product with the weight (N, H), without a gradient
-    of its own, and appends to `before` what it multiplied (B, H): the weight gets its gradient after the loop."""
+    """The drive (T, B, N) as it is, for a loop that adds to drive_n a product with the detached weight (N, H), and
+    appends to `before` what it multiplied (B, H): the weight gets its gradient after the loop."""
     return _Deferred.apply(drive, weight, before)
 
 
@@ -201,7 +201,9 @@ class _Deferred(torch.autograd.Function):
         (slopes,) = gradients
         if not ctx.needs_input_grad[1]:
             return slopes, None, None
-        before = torch.stack(ctx.before).flatten(0, 1).to(slopes.dtype) if ctx.before else slopes.new_zeros(0, ctx.units)
+        before = (
+            torch.stack(ctx.before).flatten(0, 1).to(slopes.dtype) if ctx.before else slopes.new_zeros(0, ctx.units)
+        )
         return slopes, slopes.flatten(0, 1).T @ before, None
 
 

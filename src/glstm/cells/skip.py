@@ -15,13 +15,13 @@ lambda = 1e-4 at 784 steps is a budget of 0.0784.
 
 The paper writes W_p s. The authors' code (imatge-upc/skiprnn-2017-telecombcn) lets W_p read c of the Skip LSTM, not h,
 and so does this. With several layers there is one gate for the whole stack, which reads the top layer: the paper says
-that of its network with two layers, and the authors' code does it. Starts are from that code, where the paper is silent:
-weights Glorot-uniform (of input and recurrent weights together), the forget gate's bias 1, the GRU's gates' biases 1,
-s_0 from N(0, 1).
+that of its network with two layers, and the authors' code does it. Where the paper is silent, starts are those of that
+code: weights Glorot-uniform (of input and recurrent weights together), the forget gate's bias 1, the biases of the
+GRU's gates 1, s_0 from N(0, 1).
 
-Where that code differs from this: at a step that is skipped it carries du~ along and does not compute it again, the same
-number with another gradient. Its GRU resets h before the product with the weights, and not, as torch.nn.GRU and this do,
-after it. In its stack of GRUs every layer's candidate reads the network's input, not the layer below.
+Where that code differs: at a skipped step it carries du~ along and does not compute it again, the same number with
+another gradient. Its GRU resets h before the product with the weights; torch.nn.GRU and this do it after. In its stack
+of GRUs every layer's candidate reads the network's input, not the layer below.
 """
 
 from collections.abc import Sequence

@@ -44,7 +44,7 @@ def share(updates: Tensor, valid: Tensor | None) -> Tensor:
 
 
 def lstm(sums: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """h and c of an LSTM without peepholes from its sums (B, 4H), in torch's order: input, forget, candidate, output."""
+    """h and c of an LSTM from its sums (B, 4H), in torch's order: input, forget, candidate, output."""
     enter, keep, candidate, leave = sums.chunk(4, -1)
     c = torch.sigmoid(keep) * c + torch.sigmoid(enter) * torch.tanh(candidate)
     return torch.sigmoid(leave) * torch.tanh(c), c

@@ -64,7 +64,9 @@ class Objective(_OnTask):
         shares = take_shares_of_updates(self.model)
         if not charged:
             return loss.unsqueeze(0)
-        return torch.stack((loss, self._charge(tables, batch, whole) if tables else self._updates(shares, batch, whole)))
+        return torch.stack(
+            (loss, self._charge(tables, batch, whole) if tables else self._updates(shares, batch, whole))
+        )
 
     def _updates(self, shares: list[Tensor], batch: Batch, whole: Batch) -> Tensor:
         """The share of updates of a cell that decides for itself what to skip; 0: there is none. As with openness, the

@@ -410,8 +410,8 @@ def _check_gates(model: nn.Module, settings: Settings) -> None:
     skips = any(hasattr(module, "share_of_updates") for module in model.modules())
     if settings.budget and not skips and not any(layer.gate.names for layer in layers):
         raise UserError(
-            "a budget charges for openness, and this network has no gates that could close, nor does it skip steps: leave "
-            "the budget out"
+            "a budget charges for openness, and this network has no gates that could close, nor does it skip steps: "
+            "leave the budget out"
         )
     if not settings.trains_gates:
         for layer in layers:
