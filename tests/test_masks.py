@@ -69,3 +69,15 @@ def test_parts_of_a_network_have_keys_of_their_own():
     keys = {int(masks.key_of_part(key, part)) for part in range(100)}
     assert len(keys) == 100
     assert int(key) in keys
+
+
+def test_uniform_numbers_fill_the_open_interval():
+    drawn = masks.uniform(torch.tensor(5), masks.number_elements(10**6, torch.device("cpu")))
+    assert drawn.dtype == torch.float32
+    assert 0 < drawn.min() < 1e-5
+    assert 1 - 1e-5 < drawn.max() < 1
+    counts = (drawn * 10).floor().long().bincount()
+    assert (counts - 1e5).abs().max() < 4.5 * (1e5 * 0.9) ** 0.5
+    # The ends that 23 bits and a half can reach are still numbers between 0 and 1.
+    ends = (torch.tensor([0, 2**23 - 1]).float() + 0.5) * 2**-23
+    assert 0 < ends[0] < ends[1] < 1

@@ -1,5 +1,7 @@
 """The Skip RNN against a plain loop written from its paper: values, straight-through gradients, counts, starts."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
@@ -16,8 +18,8 @@ def make(kind: type[SkipRNN], layers: int = 1, offset: float = 0.0, training: bo
     torch.manual_seed(4)
     cell = kind(INPUTS, UNITS, layers, **options).double().train(training)
     nn.init.normal_(cell.gate.weight, std=1.5)
-    for layer in cell.layers:
-        layer.weight_ih.data *= 3
+    for name, value in cell.layers.named_parameters():
+        value.data *= 3 if name.endswith("weight_ih") else 1
     nn.init.constant_(cell.gate.bias, offset)
     return cell
 
@@ -85,6 +87,7 @@ def test_equations_and_straight_through_gradients():
             output, _ = cell(x)
             assert relative_error(output, expected) < 1e-12
             assert len(gates.T.unique(dim=0)) > 2, "samples should skip different steps"
+            assert cell.share_of_updates is not None
             assert relative_error(cell.share_of_updates, gates.mean()) < 1e-12
             weights = torch.randn_like(expected)
             found = torch.autograd.grad((output * weights).sum() + 2 * cell.share_of_updates, list(cell.parameters()))
@@ -120,7 +123,7 @@ def test_a_network_that_skips_nothing_is_torchs():
     assert skip.gate.bias == 1
     nn.init.zeros_(skip.gate.weight)
     theirs = nn.LSTM(INPUTS, UNITS).double()
-    layer = skip.layers[0]
+    layer: Any = skip.layers[0]
     values = {"weight_ih_l0": layer.weight_ih, "weight_hh_l0": layer.weight_hh, "bias_ih_l0": layer.bias}
     theirs.load_state_dict({**values, "bias_hh_l0": torch.zeros(4 * UNITS)})
     start = [layer.h_0.expand(1, BATCH, -1).contiguous(), layer.c_0.expand(1, BATCH, -1).contiguous()]

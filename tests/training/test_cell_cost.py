@@ -8,6 +8,7 @@ from glstm import SequenceModel
 from glstm.analysis import operations_of
 from glstm.cells.skip import SkipLSTM
 from glstm.data import ArrayTask
+from glstm.data.task import Batch
 from glstm.training.evaluate import cell_cost
 
 LENGTHS = torch.arange(3, 15).repeat(3)
@@ -29,7 +30,9 @@ def test_updates_are_measured_over_all_real_steps():
     nn.init.normal_(made.layer.gate.weight, std=1.5)
     nn.init.zeros_(made.layer.gate.bias)
     updates, lengths = 0.0, []
-    for batch in made_of.batches("test", 1):
+    for found in made_of.batches("test", 1):
+        batch = Batch(*found)
+        assert batch.lengths is not None
         length = int(batch.lengths)
         made.eval()(batch.x[:length])
         updates += length * made.layer.share_of_updates.item()
@@ -47,7 +50,8 @@ def test_updates_are_measured_over_all_real_steps():
 def test_a_cell_that_skips_nothing():
     for lengths in (True, False):
         layer, made_of = nn.GRU(2, 5), task(lengths)
-        steps = [int(batch.lengths) if lengths else 14 for batch in (made_of.batches("test", 1) if lengths else [None])]
+        batches = [Batch(*found) for found in made_of.batches("test", 1)]
+        steps = [14 if batch.lengths is None else int(batch.lengths) for batch in batches]
         found = cell_cost(model(layer), made_of)
         assert found is not None
         assert found.updates == 1

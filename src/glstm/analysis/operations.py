@@ -62,8 +62,8 @@ def _openness(layer: GatedLSTM, steps: int) -> Tensor:
 
 def _of_table(table: Tensor, inputs: int) -> float:
     """A unit that is always wide open has no gate to be computed: that is an LSTM."""
-    always = bool((table == 1).all())
-    return count_ops(*table.shape, inputs) if always else count_cached_ops(table, inputs)
+    steps, units = table.shape
+    return count_ops(steps, units, inputs) if bool((table == 1).all()) else count_cached_ops(table, inputs)
 
 
 def _of_torchs(layer: nn.RNNBase) -> int:

@@ -11,9 +11,9 @@ b = w_b h + c_b at each decision, a sample adds to its loss
 
 where the first b is a constant. In a task without classes r is minus the sample's loss; the paper has no such task. The
 paper keeps the parameters of the LSTM, of the jumps and of the baseline apart, so here these terms move the softmax and
-the baseline only; public code (none is the authors') lets them move the LSTM, too. One reading of each sequence is drawn
-in training. In evaluation the most probable jump is taken, the first of two ways that the paper describes; the other is
-to draw.
+the baseline only; public code (not the authors') lets them move the LSTM, too. One reading of each sequence is drawn in
+training. In evaluation the most probable jump is taken, one of the two ways that the paper describes; the other is to
+draw.
 
 All steps of a sequence go through the loop, and those that are jumped over copy the state: so a sequence can be fed in
 pieces, and the output at a step is the state after the last input read until then. A budget, which the paper does not
@@ -119,11 +119,13 @@ class LSTMJump(masks.Keyed, Skipping):
         output, after = with_product(step, drive, weight, state, valid)
         about = torch.stack(found) if found else x.new_zeros(0, x.shape[1], 3)
         reads, decides, choice = about.unbind(-1)
-        self.share_of_updates = share(reads, valid)
+        made = share(reads, valid)
         if self.training:
             h = torch.cat((state[0].unsqueeze(0), output))[: len(x)].detach()
             decides = decides > 0 if valid is None else (decides > 0) & valid
-            self._remember(h, choice, decides, reads, valid)
+            real = torch.ones_like(reads) if valid is None else valid.to(reads.dtype)
+            made = made + self._remember(h, choice, decides, (reads - made) * real / real.sum().clamp(min=1))
+        self.share_of_updates = made
         return output, after, reads.unsqueeze(-1)
 
     def _noise(self, like: Tensor) -> Tensor:
@@ -132,15 +134,13 @@ class LSTMJump(masks.Keyed, Skipping):
         numbers = masks.number_elements(like.numel(), like.device)
         return -torch.log(-torch.log(masks.uniform(key, numbers))).view(like.shape)
 
-    def _remember(self, h: Tensor, choice: Tensor, decides: Tensor, reads: Tensor, valid: Tensor | None) -> None:
-        """What `extra_losses` needs; and the gradient of the share of updates, which REINFORCE gives."""
+    def _remember(self, h: Tensor, choice: Tensor, decides: Tensor, surplus: Tensor) -> Tensor:
+        """Keep what `extra_losses` needs. Returns a 0 with the gradient of the share of updates by REINFORCE, from how
+        much more than the others each sample reads, as a share of all steps, summed over `surplus` (T, B)."""
         chosen = log_softmax(self.jump(h), -1).gather(-1, choice.long().unsqueeze(-1)).squeeze(-1)
         self.decisions = chosen, self.baseline(h).squeeze(-1), decides
         total = torch.where(decides, chosen, 0).sum(0)
-        real = torch.ones_like(reads) if valid is None else valid.to(reads.dtype)
-        usual = self.share_of_updates
-        more = ((reads - usual) * real).sum(0) / real.sum().clamp(min=1)  # than the others, as a share of all steps
-        self.share_of_updates = usual + ((total - total.detach()) * more).sum()
+        return ((total - total.detach()) * surplus.sum(0)).sum()
 
     def extra_losses(self, losses: Tensor, errors: Tensor | None) -> Tensor:
         """Of each sample (B,), from its loss and its error; the error is None where there is no right and wrong."""

@@ -118,7 +118,7 @@ def take_shares_of_updates(model: nn.Module) -> list[Tensor]:
         share = getattr(module, "share_of_updates", None)
         if isinstance(share, Tensor):
             found.append(share)
-            module.share_of_updates = None
+            setattr(module, "share_of_updates", None)  # noqa: B010
     return found
 
 
