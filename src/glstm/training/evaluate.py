@@ -19,7 +19,7 @@ from glstm.data.task import Batch, Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.layers import gated_layers
-from glstm.training.objective import real_steps, take_shares_of_updates
+from glstm.training.objective import real_steps, skips, take_shares_of_updates
 
 TEST_BATCH = 500  # larger than in training: without gradients less memory is needed
 
@@ -140,8 +140,8 @@ def cell_cost(model: nn.Module, task: Task, batch: int = TEST_BATCH) -> CellCost
 @torch.no_grad()
 def _measured(model: nn.Module, task: Task, batch: int) -> tuple[float, Counter[int]]:
     """The share of updates over the test set, and how many sequences of each length it has."""
-    skips = any(hasattr(module, "share_of_updates") for module in model.modules())
-    if task.equally_long and not skips:
+    skipping = skips(model)
+    if task.equally_long and not skipping:
         return 1.0, Counter({task.steps: 1})
     made, steps, lengths = 0.0, 0.0, Counter[int]()
     predict = predict_with(model)
@@ -149,12 +149,12 @@ def _measured(model: nn.Module, task: Task, batch: int) -> tuple[float, Counter[
         for found in task.batches("test", batch):
             own = Batch(*found)
             lengths.update([len(own.x)] * own.size if own.lengths is None else own.lengths.tolist())
-            if skips:
+            if skipping:
                 predict(own)
                 real = float(real_steps(own))
                 made += real * float(torch.stack(take_shares_of_updates(model)).mean())
                 steps += real
-    return made / steps if skips else 1.0, lengths
+    return made / steps if skipping else 1.0, lengths
 
 
 @contextmanager

@@ -110,6 +110,11 @@ class Test(_OnTask):
         return [nothing, nothing, torch.stack(measured).mean() * steps, steps]
 
 
+def skips(model: nn.Module) -> bool:
+    """Whether it has a cell that decides for itself what to skip."""
+    return any(hasattr(module, "share_of_updates") for module in model.modules())
+
+
 def take_shares_of_updates(model: nn.Module) -> list[Tensor]:
     """Of the last call, from each cell that says so, once: what stayed at the cell would keep a graph in memory, and
     after `torch.vmap` it would be no tensor any more."""
