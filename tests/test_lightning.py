@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, StackDataset, TensorDataset
 
 import glstm
 from glstm import GLSTM, SequenceModel
+from glstm.cells.jump import LSTMJump
+from glstm.cells.skip import SkipLSTM
 from glstm.errors import UserError
 from glstm.lightning import SequenceModule, read_batch
 
@@ -238,6 +240,21 @@ def test_wrong_options():
         SequenceModule(network(), "class")
     with pytest.raises(UserError, match="no gates that could close"):
         SequenceModule(nn.Linear(1, 1), budget=1.0)
+    with pytest.raises(UserError, match="a LSTMJump adds to the loss of every sample"):
+        SequenceModule(SequenceModel(LSTMJump(1, 4), nn.Linear(4, 2)))
+
+
+def test_a_cell_that_skips_is_charged_for_its_updates(tmp_path):
+    x, y = data()
+    shares = []
+    for budget in (0.0, 20.0):
+        torch.manual_seed(0)
+        model = SequenceModel(SkipLSTM(1, 8, batch_first=True), nn.Linear(8, 2))
+        fit = trainer(tmp_path, 15)
+        fit.fit(SequenceModule(model, lr=0.02, budget=budget), loader(x, y))
+        shares.append(float(fit.callback_metrics["train_updates"]))
+        assert model.layer.share_of_updates is None
+    assert shares[1] < 0.8 * shares[0]
 
 
 def test_times_may_be_numpys(tmp_path):

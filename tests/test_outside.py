@@ -180,7 +180,7 @@ def test_all_of_it_by_commands_alone(tmp_path):
     for call, message in (
         (["deploy", "leaky"], "holds a LeakyCell, and only networks of gated layers"),
         (["evaluate", "leaky", "-t", 0.1], "has no gates that a threshold could close"),
-        (["train", *own, "--cell", "own_things:LeakyCell", "--sigma", 4], "has no gate: leave out --sigma"),
+        (["train", *own, "--cell", "own_things:LeakyCell", "--sigma", 4], "has no time gate: leave out --sigma"),
         (["train", *own, "--cell", "own_things:Nothing"], "the cell 'own_things:Nothing' cannot be imported"),
     ):
         done = glstm_command(*call, cwd=tmp_path)

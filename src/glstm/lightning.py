@@ -15,7 +15,7 @@ from glstm.errors import UserError
 from glstm.extras import needed_by
 from glstm.layers import gated_layers
 from glstm.times import as_tensor
-from glstm.training.objective import mean_openness
+from glstm.training.objective import mean_openness, skips, take_shares_of_updates
 
 with needed_by("SequenceModule"):
     from lightning import LightningModule
@@ -30,9 +30,11 @@ class SequenceModule(LightningModule):
     x is laid out as the model takes it: a DataLoader makes (B, T, D), which is what a layer with `batch_first=True`
     takes. `loss` is "classes" (cross-entropy of y, whole numbers), "values" (squared error), or a function of
     prediction and y. `gate_lr` is the gates' own rate, in the unit of the times; None stands for lr x their span, as in
-    `glstm.parameter_groups`. `budget` is the price of openness; `times` are those of all batches that bring none.
+    `glstm.parameter_groups`. `budget` is the price of openness or of updates; `times` are those of all batches that
+    bring none.
 
-    It logs loss, accuracy (of classes) and mean openness (of gated layers), each as train_, val_ or test_.
+    It logs loss, accuracy (of classes) and mean openness (of gated layers) or the share of updates (of cells that skip
+    steps), each as train_, val_ or test_.
     Load a checkpoint with `SequenceModule.load_from_checkpoint(path, model=model)`: the rest is in it, unless the loss
     is a function of yours, which is given again, too.
     """
@@ -53,8 +55,16 @@ class SequenceModule(LightningModule):
         super().__init__()
         if not callable(loss) and loss not in LOSSES:
             raise UserError(f"loss must be one of {', '.join(LOSSES)}, or a function, not {loss!r:.50}")
-        if budget and not any(layer.gate.names for layer in gated_layers(model)):
-            raise UserError("a budget charges for openness, and this network has no gates that could close")
+        if budget and not skips(model) and not any(layer.gate.names for layer in gated_layers(model)):
+            raise UserError(
+                "a budget charges for openness, and this network has no gates that could close, nor does it skip "
+                "steps: leave the budget out"
+            )
+        if wanting := [module for module in model.modules() if hasattr(module, "extra_losses")]:
+            raise UserError(
+                f"a {type(wanting[0]).__name__} adds to the loss of every sample, which only glstm's own trainer asks "
+                "for: train it with glstm.training.Population or glstm train"
+            )
         times = None if times is None else as_tensor(times)
         self.save_hyperparameters(ignore=["model"] if isinstance(loss, str) else ["model", "loss"])
         self.model, self.loss = model, loss
@@ -117,6 +127,11 @@ class SequenceModule(LightningModule):
             self.log(f"{stage}_openness", openness.detach(), **log)
             if stage == "train" and self.budget:
                 loss = loss + self.budget * openness
+        elif shares := take_shares_of_updates(self.model):
+            updates = torch.stack(shares).mean()
+            self.log(f"{stage}_updates", updates.detach(), **log)
+            if stage == "train" and self.budget:
+                loss = loss + self.budget * updates
         return loss
 
     @property

@@ -73,8 +73,9 @@ def keep_mask(key: Tensor, elements: Tensor, p: float) -> Tensor:
 
 
 def uniform(key: Tensor, elements: Tensor) -> Tensor:
-    """For each of the elements (n,), numbered by `number_elements`, a number of [0, 1): (..., n) float64."""
-    return _shifted(scramble(key.unsqueeze(-1) + elements), 11).double() * 2.0**-53
+    """A float32 number above 0 and below 1 for each of the elements (n,), numbered by `number_elements`: (..., n)."""
+    bits = _shifted(scramble(key.unsqueeze(-1) + elements), 41)  # 23 of them: with the half they still fit a float32
+    return (bits.to(torch.float32) + 0.5) * 2**-23
 
 
 def number_elements(count: int, device: torch.device, after: int = 0) -> Tensor:

@@ -108,6 +108,10 @@ class Recipe(Settings):
             return find_gate(self.gate["kind"])
         return USUAL_GATES.get(registry.find(self.cell, CELLS, "cell"))
 
+    def cell_takes(self) -> list[str]:
+        """Names of the options that its cell is made with."""
+        return registry.accepted(registry.find(self.cell, CELLS, "cell"))
+
     def at_length(self, steps: int) -> Self:
         """The same recipe for sequences of another length: the gates' times are scaled with it."""
         before = self.data.get("steps")
@@ -288,7 +292,9 @@ def _usual_values(kind: type[Gate] | None, task: Task) -> Options:
 def _start_as_lstm(recipe: Recipe, layer: nn.Module) -> None:
     weight = getattr(layer, "weight_hh_l0", None)
     if weight is None or len(weight) != 4 * recipe.units or getattr(layer, "own_start", False):
-        raise UserError(f"init, forget_bias and chrono are starts of an LSTM, and {recipe.cell} has its own")
+        raise UserError(
+            f"init, forget_bias and chrono are starts of an LSTM, and {recipe.cell} has its own: leave them out"
+        )
     if recipe.init is not None:
         INITIALISERS[recipe.init](layer)
     if recipe.chrono is not None:
@@ -333,7 +339,7 @@ PRESETS: dict[str, Recipe] = {
 }
 # As the paper of each cell trains it, where it says how.
 PRESETS |= {
-    f"smnist-{name}": _SMNIST.changed(cell=name, **cell.recipe)  # pyright: ignore[reportAttributeAccessIssue]
+    f"smnist-{name}": _SMNIST.changed(cell=name, **getattr(cell, "recipe"))  # noqa: B009
     for name, cell in CELLS.items()
     if hasattr(cell, "recipe")
 }

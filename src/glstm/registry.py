@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -46,7 +47,8 @@ def call(maker: Callable[..., Thing], what: str, **options: Any) -> Thing:
     except UserError:
         raise
     except (TypeError, ValueError) as error:  # a range upside down, say; or a mistake of its own, which Python shows
-        raise UserError(f"{what} cannot be made: {error}") from error
+        why = re.sub(r"^[\w.]+\(\) ", "", str(error))  # the name of a function within torch, say, helps nobody
+        raise UserError(f"{what} cannot be made: {why}") from error
 
 
 def accepted(maker: Callable[..., Any]) -> list[str]:

@@ -4,8 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from glstm import GLSTM, count_cached_ops, count_ops
+from glstm import GLSTM, LSTM, PLSTM, count_cached_ops, count_ops
+from glstm.analysis import operations_of
+from glstm.errors import UserError
 
 
 def test_the_papers_figures():
@@ -44,3 +47,39 @@ def test_cached_work_at_the_papers_operating_point():
         shares.append(k.gt(0).float().mean().item())
     assert sum(shares) / 50 == pytest.approx(0.082, abs=0.001)
     assert sum(counts) / 50 / 1e6 == pytest.approx(0.92, abs=0.02)
+
+
+def test_operations_of_any_layer_are_counted_alike():
+    steps, inputs, units = 784, 1, 110
+    paper = count_ops(steps, units, inputs)
+    assert operations_of(nn.LSTM(inputs, units), steps) == operations_of(LSTM(inputs, units), steps) == paper
+    gru = operations_of(nn.GRU(inputs, units), steps)
+    assert gru == steps * units * (6 * inputs + 6 * units + 21)
+    assert operations_of(nn.RNN(inputs, units), steps) == steps * units * (2 * inputs + 2 * units + 5)
+    stack = operations_of(nn.LSTM(inputs, units, 2, bidirectional=True), steps)
+    assert stack == 2 * paper + 2 * count_ops(steps, units, 2 * units)
+    assert stack == operations_of(LSTM(inputs, units, 2, bidirectional=True), steps)
+    projected = operations_of(nn.LSTM(2, 6, proj_size=3), 1)
+    assert projected == 6 * (8 * 2 + 8 * 3 + 29) + 3 * 11
+
+
+def test_a_gated_layer_is_counted_at_its_threshold_and_in_evaluation():
+    torch.manual_seed(0)
+    layer = GLSTM(3, 10, mu=(1, 100), sigma=5.0, threshold=0.01).train()
+    expected = count_cached_ops(layer.openness(100)[0], 3)
+    assert operations_of(layer, 100) == expected < count_ops(100, 10, 3)
+    assert layer.training
+    leaky = PLSTM(3, 10, tau=50.0, s=(0.0, 50.0), r=0.1)
+    assert operations_of(leaky.train(), 100) == operations_of(leaky.eval(), 100)
+
+
+def test_a_cell_says_its_own_operations_at_its_share_of_updates():
+    class Counting(nn.Module):
+        def count_ops(self, steps: int, updates: float = 1.0) -> float:
+            return 7 * steps * updates
+
+    assert operations_of(Counting(), 10, 0.5) == 35
+    with pytest.raises(ValueError, match=r"updates is a share between 0 and 1, not 1\.5"):
+        operations_of(Counting(), 10, 1.5)
+    with pytest.raises(UserError, match="the operations of a Linear are not known: a cell says them by a method"):
+        operations_of(nn.Linear(1, 1), 10)

@@ -22,6 +22,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "r-lstm": {"anchors": 2, "reconstruct": 4, "truncate": 3},
     "indrnn": {"bound": 0.0},  # at the bound, the gradient is not that of the numbers nearby
     "tcn": {"kernel_size": 3},
+    "lstm-jump": {"read": 1, "jumps": 2, "furthest": 2},
 }
 NAMES = [name for name, cell in CELLS.items() if isinstance(cell, type) and issubclass(cell, Recurrent)]
 

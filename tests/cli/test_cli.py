@@ -148,7 +148,7 @@ def test_sequential_mnist_from_real_files(real_mnist, tmp_path):
         (["train", "adding", "--mu", "low"], "--mu takes one number or LOW,HIGH, such as 40 or 300,700, not 'low'"),
         (["train", "adding", "--preset", "smnist"], "adding has no preset 'smnist'"),
         (["train", "adding", "--steps", "1"], "needs at least 2 steps, not 1"),
-        (["train", "adding", "--cell", "lstm", "--sigma", "4"], "the lstm cell has no gate: leave out --sigma"),
+        (["train", "adding", "--cell", "lstm", "--sigma", "4"], "the lstm cell has no time gate: leave out --sigma"),
         (["train", "adding", "--mu", "5000", "--sigma", "4"], "no gate opens within the 1000 steps of adding"),
         (["train", "adding", "--units", "-3"], "units must be a whole number of at least 1, not -3"),
         (["train", "adding", "--seeds", "0"], "--seeds is how many networks to train, at least 1, not 0"),

@@ -3,9 +3,75 @@
 The paper counts a multiply or an add as one operation and a nonlinear function as five.
 """
 
-from torch import Tensor
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glstm.errors import UserError
+from glstm.gated import GatedLSTM
 
 GATE_OPS = 13  # the paper's figure for computing one k; natural counting gives 14 to 16
+
+# Of one unit of torch's own layers: how many sums it has, and operations besides. Of the GRU these are three nonlinear
+# functions, the reset and the sum of the candidate's two parts, and the four of (1 - z) n + z h.
+TORCHS = {"LSTM": (4, 29), "GRU": (3, 21), "RNN_TANH": (1, 5), "RNN_RELU": (1, 1)}
+
+
+def operations_of(layer: nn.Module, steps: int, updates: float = 1.0) -> float:
+    """Operations of one sequence through all layers of any recurrent layer, all counted in the same way.
+
+    A cell that skips is asked at its share of `updates`, and what a skipped step still costs it says itself. A gated
+    layer keeps frozen contributions (`count_cached_ops`), at the steps 1, 2, ... and its present threshold.
+    """
+    if not 0 <= updates <= 1:
+        raise ValueError(f"updates is a share between 0 and 1, not {updates!r}")
+    if isinstance(layer, GatedLSTM):
+        return sum(_of_table(table, width) for table, width in zip(_openness(layer, steps), widths(layer), strict=True))
+    if isinstance(layer, nn.RNNBase):
+        return steps * _of_torchs(layer)
+    if not knows_operations(layer):
+        raise UserError(
+            f"the operations of a {type(layer).__name__} are not known: a cell says them by a method "
+            "count_ops(steps, updates)"
+        )
+    counted: Any = layer
+    return counted.count_ops(steps, updates)
+
+
+def knows_operations(layer: nn.Module) -> bool:
+    return isinstance(layer, GatedLSTM | nn.RNNBase) or callable(getattr(layer, "count_ops", None))
+
+
+def widths(layer: GatedLSTM | nn.RNNBase) -> list[int]:
+    """How many inputs each layer has, for each direction."""
+    directions = 2 if layer.bidirectional else 1
+    above = (getattr(layer, "proj_size", 0) or layer.hidden_size) * directions
+    return [layer.input_size if row < directions else above for row in range(layer.num_layers * directions)]
+
+
+@torch.no_grad()
+def _openness(layer: GatedLSTM, steps: int) -> Tensor:
+    """k in evaluation, (layers and directions, T, H)."""
+    training = layer.training
+    try:
+        return layer.eval().openness(steps)
+    finally:
+        layer.train(training)
+
+
+def _of_table(table: Tensor, inputs: int) -> float:
+    """A unit that is always wide open has no gate to be computed: that is an LSTM."""
+    steps, units = table.shape
+    return count_ops(steps, units, inputs) if bool((table == 1).all()) else count_cached_ops(table, inputs)
+
+
+def _of_torchs(layer: nn.RNNBase) -> int:
+    """Of one step. With a projection, h is a further product, of H numbers for each of its own."""
+    units, out = layer.hidden_size, layer.proj_size or layer.hidden_size
+    sums, others = TORCHS[layer.mode]
+    project = layer.proj_size * (2 * units - 1)
+    return sum(units * (2 * sums * (inputs + out) + others) + project for inputs in widths(layer))
 
 
 def count_ops(steps: int, hidden: int, inputs: int, openness: float | None = None) -> float:

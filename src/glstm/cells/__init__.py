@@ -4,10 +4,11 @@ A cell is made as cell(input_size, hidden_size, num_layers, **options). Called w
 (T, B, H) and its state, a tensor or a tuple of tensors whose first is h_n (layers, B, H); `recurrent.py` has all that
 but the equations. Some things more, if a cell has them:
 
-- `share_of_updates`, a tensor with one number that it sets at each call: of all steps, those at which it updates its
-  state. In training it is differentiable, and a budget charges for it.
-- `extra_losses(losses, errors)`, called in training after a batch with each sample's loss and error: what the cell
-  wants to be added to the loss, as one number or one a sample.
+- `share_of_updates`, None in the class, and a tensor with one number that it sets at each call: of all real steps,
+  those at which it updates its state. In training it is differentiable, and a budget charges for it. Training and
+  testing read it and set it back to None, because it may hold a graph. `skipping.py` has what goes with it.
+- `extra_losses(losses, errors)`, called in training after a batch with each sample's loss and error; the errors are
+  None in a task without classes. It returns what the cell wants to be added to the loss, as one number or one a sample.
 - `recipe`, a dictionary: how its paper trains it on sequential MNIST, as values of `glstm.recipes.Recipe`. It is the
   preset smnist-NAME.
 - `own_start`, True for an LSTM that has one: a recipe does not change it.
@@ -23,8 +24,10 @@ from glstm.cells.bn_lstm import BNLSTM
 from glstm.cells.chrono import ChronoLSTM
 from glstm.cells.clockwork import ClockworkRNN
 from glstm.cells.indrnn import IndRNN
+from glstm.cells.jump import LSTMJump
 from glstm.cells.mingru import MinGRU
 from glstm.cells.r_lstm import RLSTM
+from glstm.cells.skip import SkipGRU, SkipLSTM
 from glstm.cells.tcn import TCN
 from glstm.cells.zoneout import Zoneout
 from glstm.gated import GatedLSTM
@@ -44,4 +47,7 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "indrnn": IndRNN,
     "mingru": MinGRU,
     "tcn": TCN,
+    "skip-lstm": SkipLSTM,
+    "skip-gru": SkipGRU,
+    "lstm-jump": LSTMJump,
 }

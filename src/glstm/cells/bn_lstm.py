@@ -105,7 +105,7 @@ class BNLSTM(Keyed, Recurrent):
         if part != "h" or not (self.training and self.noise):
             return zeros
         key = random_key(like.device) if self.key is None else self.key
-        drawn = uniform(key, number_elements(zeros.numel(), like.device)).clamp(min=2.0**-53)
+        drawn = uniform(key, number_elements(zeros.numel(), like.device))
         return self.noise * torch.special.ndtri(drawn).to(like.dtype).view(zeros.shape)
 
     def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:

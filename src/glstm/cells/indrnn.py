@@ -44,6 +44,7 @@ class IndRNN(Keyed, Recurrent):
     """Its state has the output h, normalised, and `memory`, the h that recurs."""
 
     state: ClassVar[tuple[str, ...]] = ("h", "memory")
+    way: ClassVar[str] = "scan over time"
     takes_lengths: ClassVar[bool] = True
     # The paper divides the rate by 10 after each 600000 steps, which are 320 epochs of 60000 images; this is the first
     # stage. Batches and clipping, there of each number at 10, are of the code.

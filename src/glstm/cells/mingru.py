@@ -18,7 +18,7 @@ arXiv:2303.06349) are the same scan with an a that is learned and complex, but t
 that is scaled by sqrt(1 - |a|^2). Here a_n = 1 - z_n is real, follows the input, and z_n scales what comes in.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ from glstm.ops.unit_scan import unit_scan
 
 
 class MinGRU(Recurrent):
+    way: ClassVar[str] = "scan over time"
+
     def __init__(
         self,
         input_size: int,

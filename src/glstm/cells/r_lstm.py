@@ -135,7 +135,7 @@ class RLSTM(Keyed, Recurrent):
         count = min(self.reconstruct, steps)
         lengths = torch.full((batch,), steps, device=x.device) if valid is None else valid.sum(0)
         key = random_key(x.device) if self.key is None else self.key
-        drawn = uniform(key, number_elements(self.anchors * batch, x.device)).view(self.anchors, batch)
+        drawn = uniform(key, number_elements(self.anchors * batch, x.device)).double().view(self.anchors, batch)
         least = lengths.clamp(max=count)
         anchor = least + (drawn * (lengths - least + 1)).long()  # so many steps lie before it
         h, c = self._at(anchor, x, count, valid)

@@ -211,7 +211,13 @@ def with_product(
         sums = torch.addmm(drive_n.T, constant, h.T).T if samples_last else torch.addmm(drive_n, h, across)
         return step(sums, h, *others)
 
-    return step_by_step(one, _Deferred.apply(drive, weight, before), state, valid)
+    return step_by_step(one, deferred(drive, weight, before), state, valid)
+
+
+def deferred(drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
+    """The drive (T, B, N) as it is, for a loop that adds to drive_n a product with the detached weight (N, H), and
+    appends to `before` what it multiplied (B, H): the weight gets its gradient after the loop."""
+    return _Deferred.apply(drive, weight, before)
 
 
 class _Deferred(torch.autograd.Function):
@@ -227,7 +233,9 @@ class _Deferred(torch.autograd.Function):
         (slopes,) = gradients
         if not ctx.needs_input_grad[1]:
             return slopes, None, None
-        before = torch.stack(ctx.before).flatten(0, 1) if ctx.before else slopes.new_zeros(0, ctx.units)
+        before = (
+            torch.stack(ctx.before).flatten(0, 1).to(slopes.dtype) if ctx.before else slopes.new_zeros(0, ctx.units)
+        )
         return slopes, slopes.flatten(0, 1).T @ before, None
 
 

@@ -32,6 +32,7 @@ class Zoneout(Keyed, Recurrent):
     layers that are too large for the kernels with two tables, above 384 units."""
 
     state: ClassVar[tuple[str, ...]] = ("h", "c")
+    way: ClassVar[str] = "shared operator"
     recipe: ClassVar[dict[str, Any]] = {"units": 100, "decay": 0.5, "lr": 1e-3, "epochs": 150}
 
     def __init__(

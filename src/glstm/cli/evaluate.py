@@ -53,14 +53,15 @@ def evaluate(
     """Test a trained network: error, openness and operations, with units at k <= threshold closed.
 
     Operations are for one sequence through the recurrent layer: of a plain LSTM of this size, of this network as
-    the paper counts, and exactly, when the contributions of frozen units are kept instead of computed again. If the
+    the paper counts, and exactly, when the contributions of frozen units are kept instead of computed again. Of a
+    network without gates they are counted in the same way, at the share of steps at which it updates its state. If the
     classes have names, a confusion matrix follows: rows are true classes, columns are answers. With a target for each
     step the error weighs every sequence alike, and the matrix counts steps. A folder of save_pretrained knows no data:
     [bold]glstm evaluate FOLDER --test new.csv --id run --target kind[/] tests it on a file, read like those for
     training.
     """
     from glstm.models import ends_in_softmax
-    from glstm.training.evaluate import confusion, error_sums, mean_cost, threshold_at
+    from glstm.training.evaluate import cell_cost, confusion, error_sums, mean_cost, threshold_at
     from glstm.training.fabric import available_device
 
     where = available_device(device or "auto")
@@ -82,13 +83,13 @@ def evaluate(
         for value in thresholds:
             with nullcontext() if layer is None or value is None else threshold_at(layer, value):
                 loss, error = error_sums(model, task, batch, on_batch=lambda: progress.advance(bar))
-                price = {} if layer is None else asdict(mean_cost(layer, task))
+                price = cell_cost(model, task, batch) if layer is None else mean_cost(layer, task)
                 if task.classes and matrix is None:  # at the first threshold
                     matrix = confusion(model, task, batch).tolist()
             # The loss is of outputs before a softmax.
             figures = {} if ends_in_softmax(model) else {"loss": float(loss) / task.test_size}
             figures |= {task.metric: float(error) / task.test_size}
-            rows.append({"threshold": value, **figures, **price})
+            rows.append({"threshold": value, **figures, **({} if price is None else asdict(price))})
     if picture is not None and matrix is not None:
         _draw(matrix, task.classes or (), picture)
     if as_json:
@@ -99,11 +100,15 @@ def evaluate(
         return
     table = Table(title=f"{escape(str(run))}: {task.test_size:,} test sequences of {_steps(task)} steps")
     of_gates = ("open", "mean k", "ops LSTM", "ops paper", "ops exact")
-    for name in (task.metric,) if layer is None else ("threshold", task.metric, *of_gates):
+    of_cell = ("updates", "ops") if "ops" in rows[0] else ()
+    for name in (task.metric, *of_cell) if layer is None else ("threshold", task.metric, *of_gates):
         table.add_column(name, justify="right")
     for row in rows:
         error = task.format_error(row[task.metric])
-        table.add_row(error) if layer is None else table.add_row(f"{row['threshold']:g}", error, *_price(row))
+        if layer is not None:
+            table.add_row(f"{row['threshold']:g}", error, *_price(row))
+        else:
+            table.add_row(error, *((f"{100 * row['updates']:.1f} %", _count(row["ops"])) if of_cell else ()))
     console.print(table)
     if task.per_step:
         console.print(_how_steps_count(task), highlight=False, soft_wrap=True)

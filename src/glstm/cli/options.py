@@ -120,7 +120,9 @@ class GateOptions:
         float | None, option("v_T while training: units with k at or below it are closed and copied.", GATE)
     ] = None
     gate_lr: Annotated[float | None, option("Learning rate of the gate's values; 0 freezes them.", GATE)] = None
-    budget: Annotated[float | None, option("lambda: charge this much times the mean openness.", GATE)] = None
+    budget: Annotated[
+        float | None, option("lambda: charge this much times the mean openness, or the share of updates.", GATE)
+    ] = None
     budget_epochs: Annotated[int | None, option("First epochs over which lambda rises to its value.", GATE)] = None
     curriculum: Annotated[
         bool | None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from glstm.cells import CELLS
 from glstm.cli.options import (
     MACHINE,
     DataOptions,
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from glstm.training.run import RunFolder
 
 WHERE = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
-OF_GATES = ("gate", "mu", "sigma", "gate_value", "threshold", "gate_lr", "alpha", "rho", "open_epochs", "open_sigma")
+OF_CURRICULUM = ("alpha", "rho", "open_epochs", "open_sigma")
+OF_GATES = ("mu", "sigma", "gate_value", "threshold", "gate_lr", *OF_CURRICULUM)
 
 
 @grouped
@@ -109,8 +111,7 @@ def train(
             "say what to train on: a file of yours, adding, smnist, pmnist, scifar, or your task as package.module:task"
         )
     recipe = with_options(start(task, preset, files), network, gate, optimiser, data)
-    if recipe.gate_class is None and (idle := [name for name in OF_GATES if name in asked and name != "gate"]):
-        raise UserError(f"the {recipe.cell} cell has no gate: leave out --{_dashed(idle[0])}")
+    _refuse_idle(recipe, list(asked))
     if data.seeds is not None and data.seeds < 1:
         raise UserError(f"--seeds is how many networks to train, at least 1, not {data.seeds}")
     recipes = [recipe.changed(seed=recipe.seed + number) for number in range(data.seeds or 1)]
@@ -120,6 +121,17 @@ def train(
 
 def _given(group: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(group).items() if value not in (None, [])}
+
+
+def _refuse_idle(recipe: Recipe, asked: list[str]) -> None:
+    """Options that this cell, or training without a curriculum, would not read."""
+    takes = recipe.cell_takes()
+    if "gate" not in takes and recipe.gate_class is None and (idle := [name for name in OF_GATES if name in asked]):
+        raise UserError(f"the {recipe.cell} cell has no time gate: leave out --{_dashed(idle[0])}")
+    if not recipe.curriculum and (idle := [name for name in OF_CURRICULUM if name in asked]):
+        raise UserError(f"--{_dashed(idle[0])} is for a temporal curriculum: give --curriculum, or leave it out")
+    if "candidate" in asked and "candidate" not in takes and recipe.cell in CELLS:  # your own may take any option
+        raise UserError(f"the candidate of the {recipe.cell} cell cannot be chosen: leave out --candidate")
 
 
 def _dashed(name: str) -> str:

@@ -3,6 +3,7 @@
 `Cost` counts operations; the time of the C engine is estimated in `glstm/ops/cost.py`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from glstm.advice import check
-from glstm.analysis import count_cached_ops, count_ops
+from glstm.analysis import count_cached_ops, count_ops, operations_of
+from glstm.analysis.operations import knows_operations, widths
 from glstm.data.task import Batch, Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.layers import gated_layers
+from glstm.training.objective import real_steps, skips, take_shares_of_updates
 
 TEST_BATCH = 500  # larger than in training: without gradients less memory is needed
 
@@ -28,6 +31,14 @@ class Cost:
     lstm_ops: float  # a plain LSTM of this size
     paper_ops: float  # the paper's count at this openness
     cached_ops: float  # the exact count, when frozen contributions are stored
+
+
+@dataclass(frozen=True)
+class CellCost:
+    """Of a network without gates."""
+
+    updates: float  # the share of all steps at which the state is updated; 1 of a cell that skips nothing
+    ops: float  # of a sequence, at that share, on average
 
 
 OF_STEPS = ("mean_k", "open_share")  # means over steps; the others are numbers of a sequence
@@ -100,23 +111,50 @@ def _costs(layer: GatedLSTM, batch: Batch) -> Iterator[tuple[int, int, Cost]]:
 
 def cost(layer: GatedLSTM, times: int | Tensor) -> Cost:
     """The cost of one sequence at these times, or of so many steps at 1, 2, ..., with the layer's current threshold."""
-    tables = openness_in_use(layer, times)
+    tables, inputs = openness_in_use(layer, times), widths(layer)
     steps = tables.shape[1]
     share = tables.gt(0).double().mean().item()
-    widths = [
-        layer.input_size if row < layer.num_directions else layer.hidden_size * layer.num_directions
-        for row in range(len(tables))
-    ]
     return Cost(
         mean_k=tables.double().mean().item(),
         open_share=share,
-        lstm_ops=sum(count_ops(steps, layer.hidden_size, width) for width in widths),
+        lstm_ops=sum(count_ops(steps, layer.hidden_size, width) for width in inputs),
         paper_ops=sum(
             count_ops(steps, layer.hidden_size, width, table.gt(0).double().mean().item())
-            for table, width in zip(tables, widths, strict=True)
+            for table, width in zip(tables, inputs, strict=True)
         ),
-        cached_ops=sum(count_cached_ops(table, width) for table, width in zip(tables, widths, strict=True)),
+        cached_ops=sum(count_cached_ops(table, width) for table, width in zip(tables, inputs, strict=True)),
     )
+
+
+def cell_cost(model: nn.Module, task: Task, batch: int = TEST_BATCH) -> CellCost | None:
+    """The mean cost of a test sequence through a model's recurrent layer, with the updates that it makes there; None of
+    a cell whose operations nobody knows."""
+    layer = next((module for module in model.modules() if knows_operations(module)), None)
+    if layer is None:
+        return None
+    updates, lengths = _measured(model, task, batch)
+    operations = sum(count * operations_of(layer, length, updates) for length, count in lengths.items())
+    return CellCost(updates, operations / lengths.total())
+
+
+@torch.no_grad()
+def _measured(model: nn.Module, task: Task, batch: int) -> tuple[float, Counter[int]]:
+    """The share of updates over the test set, and how many sequences of each length it has."""
+    skipping = skips(model)
+    if task.equally_long and not skipping:
+        return 1.0, Counter({task.steps: 1})
+    made, steps, lengths = 0.0, 0.0, Counter[int]()
+    predict = predict_with(model)
+    with evaluating(model):
+        for found in task.batches("test", batch):
+            own = Batch(*found)
+            lengths.update([len(own.x)] * own.size if own.lengths is None else own.lengths.tolist())
+            if skipping:
+                predict(own)
+                real = float(real_steps(own))
+                made += real * float(torch.stack(take_shares_of_updates(model)).mean())
+                steps += real
+    return made / steps if skipping else 1.0, lengths
 
 
 @contextmanager

@@ -59,15 +59,22 @@ class Objective(_OnTask):
         losses = self.task.losses(prediction, batch.y)
         loss = losses.sum()
         for module in self.with_extras:
-            loss = loss + module.extra_losses(losses.detach(), self.task.errors(prediction, batch.y).detach()).sum()
+            errors = self.task.errors(prediction, batch.y).detach() if self.task.as_percent else None
+            loss = loss + module.extra_losses(losses.detach(), errors).sum()
+        shares = take_shares_of_updates(self.model)
         if not charged:
             return loss.unsqueeze(0)
-        return torch.stack((loss, self._charge(tables, batch, whole) if tables else self._updates(loss)))
+        return torch.stack(
+            (loss, self._charge(tables, batch, whole) if tables else self._updates(shares, batch, whole))
+        )
 
-    def _updates(self, like: Tensor) -> Tensor:
-        """The share of updates of a cell that decides for itself what to skip; 0: there is none."""
-        shares = shares_of_updates(self.model)
-        return torch.stack(shares).mean() if shares else torch.zeros_like(like)
+    def _updates(self, shares: list[Tensor], batch: Batch, whole: Batch) -> Tensor:
+        """The share of updates of a cell that decides for itself what to skip; 0: there is none. As with openness, the
+        mean of this over processes is that of the whole batch."""
+        if not shares:
+            return batch.x.new_zeros((), dtype=self.dtype)
+        found = torch.stack(shares).mean().to(self.dtype)
+        return found if self.world == 1 else found * self.world * real_steps(batch) / real_steps(whole)
 
     def _charge(self, tables: list[Tensor], batch: Batch, whole: Batch) -> Tensor:
         """The mean of this over processes is the mean openness of the whole batch."""
@@ -96,15 +103,30 @@ class Test(_OnTask):
             sums = [openness_sum(each, batch.size, batch.lengths) for each in (wide, opened)]
             return [sums[0], count, sums[1], count]
         nothing = torch.zeros_like(like)
-        measured = [share.double() for share in shares_of_updates(self.model)]
+        measured = [share.double() for share in take_shares_of_updates(self.model)]
         if not measured:
             return [nothing] * 4
-        real = len(batch.x) * batch.size if batch.lengths is None else batch.lengths.sum()
-        steps = torch.ones_like(like) * real
+        steps = torch.ones_like(like) * real_steps(batch)
         return [nothing, nothing, torch.stack(measured).mean() * steps, steps]
 
 
-def shares_of_updates(model: nn.Module) -> list[Tensor]:
-    """Of the last call, from each cell that says so."""
-    found = (getattr(module, "share_of_updates", None) for module in model.modules())
-    return [share for share in found if isinstance(share, Tensor)]
+def skips(model: nn.Module) -> bool:
+    """Whether it has a cell that decides for itself what to skip."""
+    return any(hasattr(module, "share_of_updates") for module in model.modules())
+
+
+def take_shares_of_updates(model: nn.Module) -> list[Tensor]:
+    """Of the last call, from each cell that says so, once: what stayed at the cell would keep a graph in memory, and
+    after `torch.vmap` it would be no tensor any more."""
+    found: list[Tensor] = []
+    for module in model.modules():
+        share = getattr(module, "share_of_updates", None)
+        if isinstance(share, Tensor):
+            found.append(share)
+            setattr(module, "share_of_updates", None)  # noqa: B010
+    return found
+
+
+def real_steps(batch: Batch) -> int | Tensor:
+    """Of all sequences together, without padding."""
+    return len(batch.x) * batch.size if batch.lengths is None else batch.lengths.sum()

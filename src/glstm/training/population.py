@@ -27,7 +27,7 @@ from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first_gates
 from glstm.training.fabric import Processes
 from glstm.training.graph import captured
-from glstm.training.objective import Objective, Test
+from glstm.training.objective import Objective, Test, skips
 from glstm.training.optimizers import OPTIMIZERS
 from glstm.training.room import OpenUnits
 from glstm.training.settings import Settings, check_together
@@ -406,10 +406,12 @@ def _check_gates(model: nn.Module, settings: Settings) -> None:
     """Settings that are about gates need a network with gates."""
     layers = gated_layers(model)
     if settings.curriculum and not any(isinstance(layer.gate, Gaussian | Periodic) for layer in layers):
-        raise UserError("a temporal curriculum widens Gaussian gates, and this network has none")
-    skips = any(hasattr(module, "share_of_updates") for module in model.modules())
-    if settings.budget and not skips and not any(layer.gate.names for layer in layers):
-        raise UserError("a budget charges for openness, and this network has no gates that could close")
+        raise UserError("a temporal curriculum widens Gaussian gates, and this network has none: leave it out")
+    if settings.budget and not skips(model) and not any(layer.gate.names for layer in layers):
+        raise UserError(
+            "a budget charges for openness, and this network has no gates that could close, nor does it skip steps: "
+            "leave the budget out"
+        )
     if not settings.trains_gates:
         for layer in layers:
             layer.freeze_gate()
