@@ -10,6 +10,7 @@ from glstm import GLSTM, GatedLSTM, Periodic, SequenceModel, count_cached_ops, d
 from glstm.analysis.energy import CORTEX_M4, GATED_CELL, MACHINES, OPENNESS, SERVER, Work, work_of_layer, work_of_lstm
 from glstm.models import deep_head
 from glstm.runtime.energy import lstm_work_of, work_of
+from glstm.runtime.timed_plan import TimedPlan
 
 
 def tally(is_open: torch.Tensor, inputs: int) -> Work:
@@ -83,6 +84,7 @@ def test_a_stream_without_an_end_is_counted_over_one_period():
     layer = GatedLSTM(2, 8, gate=Periodic(mu=(0, 30), sigma=2.0, tau=30.0))
     runtime = deploy(SequenceModel(layer, torch.nn.Linear(8, 2)), threshold=0.01, reads="last")
     work, plan = work_of(runtime.plan), runtime.plan
+    assert isinstance(plan, TimedPlan)
     assert plan.steps == 30
     k = torch.from_numpy(plan.layers[0].openness(plan.scale.moments(np.arange(1, 91.0))))
     two, three = (work_of_layer(k[:steps], 2, reads_k=False) for steps in (60, 90))

@@ -7,7 +7,6 @@ The code is `native/stream.h`, unchanged. This module writes the data and the fe
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 
 import numpy as np
 import torch
@@ -15,14 +14,17 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.models import SequenceModel
+from glstm.runtime.c_about import about_inputs, about_times, about_windows
+from glstm.runtime.c_int8 import int8_data, int8_functions, int8_state_fields
 from glstm.runtime.c_layouts import check_layout, laid_out
 from glstm.runtime.c_names import check_name
 from glstm.runtime.c_programs import Vectors, main_program, self_test
-from glstm.runtime.c_text import c_array, c_float, c_string
+from glstm.runtime.c_text import c_array, c_arrays, c_float, c_string
 from glstm.runtime.c_timed import Times as Times
 from glstm.runtime.c_timed import check_timed, timed_code, timed_functions, timed_header, timed_program, timed_self_test
 from glstm.runtime.c_windows import WindowsInC
 from glstm.runtime.head import Stage
+from glstm.runtime.int8_states import Int8States
 from glstm.runtime.plan import LayerPlan, Plan
 from glstm.runtime.quantize import Quantized
 from glstm.runtime.timed_plan import TimedLayer, TimedPlan
@@ -59,12 +61,19 @@ def vectors_from(
     return Vectors(x.transpose(0, 1).numpy(), y.float().numpy(), at.double().numpy())
 
 
+def whole_vectors(states: Int8States, x: Tensor) -> Vectors:
+    """x (T, N, inputs), and what a network in whole numbers says to it, in Python."""
+    x = x.cpu().float()
+    y = states(x).numpy()
+    return Vectors(x.transpose(0, 1).numpy(), y.swapaxes(0, 1) if y.ndim == 3 else y, states.plan.times)
+
+
 def export_c(
     plan: Plan,
     folder: Path | str,
     name: str,
     vectors: Vectors,
-    int8: Quantized | None = None,
+    int8: Quantized | Int8States | None = None,
     *,
     times: Times | None = None,
     windows: tuple[int, int] | None = None,
@@ -72,14 +81,16 @@ def export_c(
 ) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither.
 
-    times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows:
-    (length, hop), for functions that run overlapping windows on a stream without an end. layout: "plain", only these
-    two files; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a module for Zephyr and CMake.
+    int8: weights in 8 bits, of `quantize`, or also states, of `int8_states`. times: of a plan without known steps, how
+    C is told when a sample comes; None: samples are counted. windows: (length, hop), for functions that run overlapping
+    windows on a stream without an end. layout: "plain", only these two files; "arduino" or "zephyr", a folder NAME that
+    is an Arduino library, or a module for Zephyr and CMake.
     """
     check_name(name)
     check_layout(layout)
     folder, times = Path(folder), times or Times()
-    cut = None if windows is None else WindowsInC(plan, name, *windows)
+    size = int8.state_bytes if isinstance(int8, Int8States) else plan.state_bytes
+    cut = None if windows is None else WindowsInC(plan, name, *windows, size)
     texts = laid_out(layout, plan, name, *c_texts(plan, name, vectors, int8, times=times, cut=cut), times)
     write_together(folder, {file: text.encode() for file, text in texts.items()})
     return [folder / file for file in texts]
@@ -89,7 +100,7 @@ def c_texts(
     plan: Plan,
     name: str,
     vectors: Vectors | None,
-    int8: Quantized | None,
+    int8: Quantized | Int8States | None,
     *,
     times: Times,
     cut: WindowsInC | None = None,
@@ -97,7 +108,7 @@ def c_texts(
     """The header and the source; without vectors, without a self-test."""
     if isinstance(plan, TimedPlan):
         check_timed(plan, vectors, times)
-        about, more = _about_inputs(plan), _declared_classes(plan, name)
+        about, more = about_inputs(plan), _declared_classes(plan, name)
         header = timed_header(plan, name, "int8" if int8 else "float32", times, about, more)
     else:
         if vectors is not None:
@@ -106,6 +117,8 @@ def c_texts(
     if cut is not None:
         cut.check(times)
         header = cut.declared_in(header)
+    if isinstance(int8, Int8States):
+        return header, _whole_source(int8, name, vectors, cut)
     return header, _source(plan, name, vectors, int8, times, cut)
 
 
@@ -121,10 +134,13 @@ def _check(plan: Plan, vectors: Vectors) -> None:
         )
 
 
-def _header(plan: Plan, name: str, int8: Quantized | None) -> str:
+def _header(plan: Plan, name: str, int8: Quantized | Int8States | None) -> str:
     upper, kind = name.upper(), "int8" if int8 else "float32"
+    fields = f"  float number[{plan.numbers}];"
+    if isinstance(int8, Int8States):
+        kind, fields = "int8 states and int8", int8_state_fields(int8)
     units = ", ".join(str(layer.units) for layer in plan.layers)
-    about = _about_times(plan) + _about_inputs(plan) + _about_windows(plan)
+    about = about_times(plan) + about_inputs(plan) + about_windows(plan)
     return f"""/* {name}: a gated LSTM of {units} units with {kind} weights, for sequences of {plan.steps} steps.
    Written by glstm. Needs no library, allocates nothing, has no state except the caller's.{about} */
 #ifndef {upper}_H
@@ -140,7 +156,7 @@ extern "C" {{
 
 enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OUTPUTS = {plan.outputs} }};
 
-{_declared_functions(plan, name)}{_declared_classes(plan, name)}
+{_declared_functions(plan, name, fields)}{_declared_classes(plan, name)}
 #ifdef __cplusplus
 }}
 #endif
@@ -149,7 +165,7 @@ enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OU
 """
 
 
-def _declared_functions(plan: Plan, name: str) -> str:
+def _declared_functions(plan: Plan, name: str, fields: str) -> str:
     upper = name.upper()
     if plan.two_ways:
         rows = f"\n  float room[{plan.room}];" if plan.room else ""
@@ -158,7 +174,7 @@ def _declared_functions(plan: Plan, name: str) -> str:
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
-  float number[{plan.numbers}];{rows}
+{fields}{rows}
 }} {name}_state;
 
 /* A whole window x, {upper}_STEPS x {upper}_INPUTS numbers, a row a sample, gives y, {steps}{upper}_OUTPUTS. */
@@ -168,7 +184,7 @@ void {name}_run({name}_state *state, const float *x, float *y);
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
-  float number[{plan.numbers}];
+{fields}
 }} {name}_state;
 
 void {name}_reset({name}_state *state);
@@ -180,44 +196,6 @@ int {name}_step({name}_state *state, const float *x);
 /* The network's output for the samples taken so far: {upper}_OUTPUTS numbers. */
 void {name}_output(const {name}_state *state, float *y);
 """
-
-
-def _about_times(plan: Plan) -> str:
-    """When samples are due: a schedule is right at its own times only."""
-    if all(layer.k is None for layer in plan.layers):
-        return "\n   Times do not matter: every unit is open at every sample."
-    times = plan.times
-    first, steps = float(times[0]), len(times)
-    step = float(times[-1] - first) / max(steps - 1, 1)
-    if np.allclose(times, first + step * np.arange(steps), rtol=0, atol=1e-3 * step):
-        every = f"a sample every {step:.6g}, the first" if steps > 1 else "one sample,"
-        counted = first == step == 1
-        unit = "steps are counted" if counted else "in the unit of the times of training"
-        return f"\n   Times: {every} at {first:.10g}; {unit}."
-    return "\n" + "\n".join(
-        wrap(
-            f"Times: the samples are due at these, in the unit of the times of training: "
-            f"{', '.join(f'{time:.10g}' for time in times)}.",
-            117, initial_indent="   ", subsequent_indent="   ",
-        )
-    )  # fmt: skip
-
-
-def _about_inputs(plan: Plan) -> str:
-    if plan.standard is None:
-        return ""
-    carries = "\n   NAN is a missing value: the input's last one takes its place, or its mean if there is none yet"
-    masks = ";\n   the network also reads which ones are missing"
-    missing = {"refuse": "", "carry": f"{carries}.", "mask": f"{carries}{masks}."}[plan.missing]
-    fast = "\n   So do not compile it with -ffast-math, which takes every number for one." if missing else ""
-    return f"\n   Inputs are raw numbers, in the unit of the training data: they are standardised here.{missing}{fast}"
-
-
-def _about_windows(plan: Plan) -> str:
-    if not plan.two_ways:
-        return ""
-    kept = f"\n   {plan.room} numbers of the state are rows that a layer leaves for the next one." if plan.room else ""
-    return f"\n   It reads windows of {plan.steps} samples from both ends, so the caller gives it whole ones.{kept}"
 
 
 def _declared_classes(plan: Plan, name: str) -> str:
@@ -235,26 +213,11 @@ def _source(
     whom = "PyTorch with the same int8 weights" if int8 else "PyTorch"
     pooled = plan.pool is not None
     layers = [_layer(name, number, layer, int8, pooled) for number, layer in enumerate(plan.layers)]
-    head = [_stage(name, number, plan, one, int8) for number, one in enumerate(plan.head.stages(plan.read))]
-    numbers = [len(plan.times), len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
-    if plan.standard:
-        numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
     parts = [
-        _opening(name),
-        "#define GLSTM_INT8\n" if int8 else "",
-        "#define GLSTM_RAW\n" if plan.standard else "",
-        "#define GLSTM_POOL\n" if pooled else "",
-        "#define GLSTM_WINDOW\n" if plan.two_ways else "",
-        _head_options(plan),
-        timed_code(plan, _code(plan)),
+        *_begin(plan, name, int8),
         *(data for data, _ in layers),
-        *(data for data, _ in head),
         f"static const glstm_layer {name}_layers[] = {{{', '.join(row for _, row in layers)}}};",
-        f"static const glstm_dense {name}_head[] = {{{', '.join(row for _, row in head)}}};",
-        f"{c_array(f'{name}_mean', plan.standard.mean)}\n{c_array(f'{name}_scale', plan.standard.scale)}"
-        if plan.standard
-        else "",
-        f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n",
+        *_model(plan, name, int8, len(layers), f"{name}_layers"),
         _classes(plan, name),
     ]
     if isinstance(plan, TimedPlan):
@@ -264,6 +227,52 @@ def _source(
         parts += [_functions(plan, name), cut.functions if cut else "", main_program(plan, name)]
         parts += [] if vectors is None else [self_test(plan, name, vectors, whom)]
     return "\n".join(part for part in parts if part)
+
+
+def _whole_source(states: Int8States, name: str, vectors: Vectors | None, cut: WindowsInC | None) -> str:
+    """Of a network in whole numbers; its head is as in any other."""
+    plan = states.plan
+    parts = [
+        *_begin(plan, name, states.weights, whole=True),
+        *int8_data(states, name),
+        *_model(plan, name, states.weights, 0, "0"),
+        _classes(plan, name),
+        int8_functions(states, name),
+        cut.functions if cut else "",
+        main_program(plan, name),
+        "" if vectors is None else self_test(plan, name, vectors, "the same whole numbers in Python"),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _begin(plan: Plan, name: str, int8: Quantized | None, *, whole: bool = False) -> list[str]:
+    """The code that all networks have, as far as this one needs it."""
+    return [
+        _opening(name),
+        "#define GLSTM_INT8\n" if int8 else "",
+        "#define GLSTM_WHOLE\n" if whole else "",
+        "#define GLSTM_RAW\n" if plan.standard else "",
+        "#define GLSTM_POOL\n" if plan.pool else "",
+        "#define GLSTM_WINDOW\n" if plan.two_ways else "",
+        _head_options(plan),
+        timed_code(plan, _code(plan)),
+    ]
+
+
+def _model(plan: Plan, name: str, int8: Quantized | None, layers: int, place: str) -> list[str]:
+    """The head, and the model with so many layers, which are there."""
+    head = [_stage(name, number, plan, one, int8) for number, one in enumerate(plan.head.stages(plan.read))]
+    numbers = [len(plan.times), layers, len(head), plan.widest, place, f"{name}_head"]
+    standard = []
+    if plan.standard:
+        numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
+        standard = [c_array(f"{name}_mean", plan.standard.mean), c_array(f"{name}_scale", plan.standard.scale)]
+    return [
+        *(data for data, _ in head),
+        f"static const glstm_dense {name}_head[] = {{{', '.join(row for _, row in head)}}};",
+        *standard,
+        f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n",
+    ]
 
 
 def _code(plan: Plan) -> str:
@@ -305,7 +314,7 @@ def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pool
     }
     when = f"GLSTM_{plan.shape.upper()}" if timed else plan.spans
     numbers = [plan.inputs, plan.units, plan.most_open, when, int(plan.logistic)]
-    return _arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
+    return c_arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
 
 
 def _stage(name: str, number: int, plan: Plan, stage: Stage, int8: Quantized | None) -> tuple[str, str]:
@@ -320,21 +329,13 @@ def _stage(name: str, number: int, plan: Plan, stage: Stage, int8: Quantized | N
         }
     if plan.head.is_plain:
         then = int(stage.then.kind == "relu")
-        return _arrays(f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, then], [])
-    data, row = _arrays(
+        return c_arrays(f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, then], [])
+    data, row = c_arrays(
         f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, f"GLSTM_{stage.then.kind.upper()}"], []
     )
     more = {"gain": stage.then.gain, "shift": stage.then.shift, "places": stage.places}
-    more_data, more_row = _arrays(f"{name}_head{number}", more, [c_float(stage.then.number)], [])
+    more_data, more_row = c_arrays(f"{name}_head{number}", more, [c_float(stage.then.number)], [])
     return "\n".join(part for part in (data, more_data) if part), f"{row[:-1]}, {more_row[1:]}"
-
-
-def _arrays(
-    prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]
-) -> tuple[str, str]:
-    data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
-    places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
-    return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"
 
 
 def _classes(plan: Plan, name: str) -> str:
