@@ -65,8 +65,9 @@ void glstm_timed_step_output(Timed *s) {
   glstm_timed_output(s);
 }
 
-/* The state after `count` samples, the last at the moment `now`, whose numbers the caller has: which unit is open when
-   depends on the moment alone. */
+/* The state after `count` samples, the last at the moment `now`: which unit is open when depends on the moment alone. The
+   caller has put the numbers there, and for each unit a window that ends after `now`, or ends then, if it was the last.
+   From the moment alone they cannot be told here, if more than 2^63 ticks went by. */
 void glstm_timed_resume(Timed *s, uint64_t now, uint64_t count) {
   glstm_state view = s->state;
   uint32_t n, j;
@@ -77,10 +78,11 @@ void glstm_timed_resume(Timed *s, uint64_t now, uint64_t count) {
     glstm_pulses p = glstm_next_pulses(l, &view);
     memset(p.at, 0, sizeof *p.at);
     if (count == 0) continue;
-    glstm_begin(l, p, now);
+    for (j = 0; j < l->units; j++)
+      if (glstm_find_window(l, p, j, now)) glstm_wait(p, j);
     while (p.at->waiting && !glstm_is_before(now, p.opens[p.waiting[0]])) glstm_insert_open(p, glstm_wake(p));
     for (j = 0; j < l->units; j++)
-      if (l->period[j] != 0 || !glstm_is_before(now, l->first[j])) p.at->known = (uint16_t)(j + 1);
+      if (l->period[j] != 0 || !glstm_is_before(now, p.opens[j])) p.at->known = (uint16_t)(j + 1);
     glstm_find_next(l, p, now);
   }
   s->finished = glstm_finished(s->model, *s->state.step, s->state.place);

@@ -27,6 +27,11 @@ class Clock:
     fine: int
     longest: int
 
+    def moment(self, t: int) -> int:
+        """Not modulo 2^64, but for `begin`, which is the nearest to 0."""
+        begin = self.begin if self.begin < MODULUS // 2 else self.begin - MODULUS
+        return begin + t * self.ticks + (t * self.fine >> 64)
+
 
 @dataclass(frozen=True)
 class Scale:

@@ -64,6 +64,16 @@ class TimedLayer(LayerPlan):
         k = {"bell": lambda: np.exp(-np.minimum(u * u, 87)), "triangle": lambda: 1 - u, "box": lambda: np.ones_like(u)}
         return np.where(is_open, k[self.shape](), 0).clip(0, 1).astype(np.float32)
 
+    def windows_at(self, moment: int) -> Ticks:
+        """When each unit opens, or has opened, for the first window that ends after this moment, which is not modulo
+        2^64; for the last one, if that has ended, one that ends just then."""
+        found = []
+        for first, length, period in zip(signed(self.first).tolist(), self.length.tolist(), self.period.tolist()):
+            since = moment - first - length
+            last = moment - length if since >= 0 else first
+            found.append((first + (since // period + 1) * period if period else last) % MODULUS)
+        return np.array(found, np.uint64)
+
     def at(self, moments: Ticks) -> LayerPlan:
         """The same layer with a table over steps at these moments."""
         return LayerPlan(**own_values(self, LayerPlan, **spans_of(self.openness(moments), self.never_closes)))

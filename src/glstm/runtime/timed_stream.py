@@ -116,7 +116,7 @@ class TimedStream(Stream):
             self._x_view[:] = self._sample(x_t)
         if t is not None:
             moment = self._moment(t)
-            self._time, self._structure.now = t, moment
+            self._time, self._structure.now = float(t), moment
         elif not self._step or self._time is not None:
             self._require_counted()
         if self._may_end and self._structure.finished:
@@ -156,6 +156,7 @@ class TimedStream(Stream):
 
     def _moment(self, t: float) -> int:
         """In ticks, if it can be the next sample's time."""
+        t = t.item() if isinstance(t, Tensor) and t.numel() == 1 else t
         if isinstance(t, bool) or not isinstance(t, int | float | np.integer | np.floating) or not isfinite(t):
             raise ValueError(f"the time of a sample must be a finite number, not {t!r:.50}")
         before = self._time
@@ -211,14 +212,13 @@ class TimedStream(Stream):
     def _resume(self, position: int, about: dict[str, str]) -> bool:
         try:
             time = float.fromhex(about["time"]) if "time" in about else None
+            moment = self.plan.clock.moment(position) if time is None else self.plan.scale.moment(time)
         except (ValueError, OverflowError):
             return False
-        if time is not None and (not isfinite(time) or not position):
+        if time is not None and not position:
             return False
-        moment = self.plan.scale.moment(float(position) if time is None else time)
-        if time is None:
-            clock = self.plan.clock
-            moment = clock.begin + position * clock.ticks + (position * clock.fine >> 64)
+        windows = [layer.windows_at(moment) for layer in self.plan.layers]
+        self._windows[2 * len(windows) :] = np.concatenate(windows)
         self._time, self._structure.counted = time, time is None
         self.network.library.glstm_timed_resume(self._pointer, c_uint64(moment % MODULUS), c_uint64(position % MODULUS))
         return True
