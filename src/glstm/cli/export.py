@@ -29,6 +29,12 @@ def export_to_c(
     name: Annotated[str, typer.Option(help="Of the files, and before every name in them.")] = "network",
     threshold: ThresholdOption = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in 8 bits, with a scale for each row.")] = False,
+    int8_states: Annotated[
+        bool,
+        typer.Option(
+            "--int8-states", help="Also states in 8 bits, and sums in whole numbers: only the head has floats."
+        ),
+    ] = False,
     layout: Annotated[
         str,
         typer.Option(
@@ -48,7 +54,7 @@ def export_to_c(
     """
     from glstm.runtime.c_layouts import check_layout
     from glstm.runtime.c_names import check_name
-    from glstm.runtime.export_c import export_c, vectors_from
+    from glstm.runtime.export_c import export_c, vectors_from, whole_vectors
     from glstm.runtime.plan import constant_bytes
     from glstm.runtime.quantize import constant_bytes_int8, dequantized
 
@@ -57,8 +63,10 @@ def export_to_c(
     subject, model, threshold = _load(run, threshold, given, data)
     task, console = subject.task, Console()
     runtime = deployed(model, subject.schedule(), threshold)
-    plan, quantized = runtime.plan, None
-    if int8:
+    plan, quantized, states = runtime.plan, None, None
+    if int8_states:
+        states = _in_whole_numbers(subject, runtime, console)
+    elif int8:
         quantized = _quantized(subject, model, runtime, threshold, console)
         model = dequantized(model, plan, quantized)
     if task is None:
@@ -67,9 +75,11 @@ def export_to_c(
         console.print(text, highlight=False, soft_wrap=True)
     else:
         x = whole_length(task.test_samples(slice(0, SELF_TEST))[0], plan.steps)
-    files = export_c(plan, out, name, vectors_from(model, threshold, x, plan.times), quantized, layout=layout)
-    size = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan)
-    console.print(f"{size:,} bytes of constant data, {plan.state_bytes:,} bytes of state", highlight=False)
+    vectors = whole_vectors(states, x) if states else vectors_from(model, threshold, x, plan.times)
+    files = export_c(plan, out, name, vectors, states or quantized, layout=layout)
+    sizes = constant_bytes_int8(plan, quantized) if quantized else constant_bytes(plan), plan.state_bytes
+    constant, state = (states.constant_bytes, states.state_bytes) if states else sizes
+    console.print(f"{constant:,} bytes of constant data, {state:,} bytes of state", highlight=False)
     for file in files:
         console.print(str(file), highlight=False, soft_wrap=True, markup=False)
 
@@ -77,20 +87,40 @@ def export_to_c(
 def _quantized(subject: Subject, model: Any, runtime: Any, threshold: float, console: Console):
     """The network's weights in 8 bits; says what that costs."""
     from glstm.runtime.quantize import dequantized, quantize
-    from glstm.training.evaluate import predict_deployed, sums_of
 
     task, plan = subject.task, runtime.plan
-    if task is None:
-        text = "int8 scales are chosen for random inputs, and their error is not known: --test FILE takes real ones"
-        console.print(text, highlight=False, soft_wrap=True)
-        return quantize(plan, random_samples(plan, CALIBRATION))
-    quantized = quantize(plan, calibration(task, steps=plan.steps))
-    both = runtime, deployed(dequantized(model, plan, quantized), subject.schedule(), threshold)
-    sums = [float(sums_of(predict_deployed(one), task)[1]) for one in both]
-    errors = [task.format_error(one / task.test_size) for one in sums]
-    text = f"{task.metric} on the test set: {errors[0]} with float32 weights, {errors[1]} with int8"
-    console.print(text, highlight=False)
+    quantized = quantize(plan, _calibrating(task, plan, console))
+    if task is not None:
+        both = [runtime, deployed(dequantized(model, plan, quantized), subject.schedule(), threshold)]
+        _say_errors(task, both, ["float32 weights", "int8"], console)
     return quantized
+
+
+def _in_whole_numbers(subject: Subject, runtime: Any, console: Console):
+    """The network with states in 8 bits; says what that costs."""
+    from glstm.runtime.int8_states import int8_states
+
+    states = int8_states(runtime.plan, _calibrating(subject.task, runtime.plan, console))
+    if subject.task is not None:
+        _say_errors(subject.task, [runtime, states], ["float32", "int8 weights and states"], console)
+    return states
+
+
+def _calibrating(task: Any, plan: Any, console: Console):
+    """Sequences that scales are chosen on."""
+    if task is not None:
+        return calibration(task, steps=plan.steps)
+    text = "int8 scales are chosen for random inputs, and their error is not known: --test FILE takes real ones"
+    console.print(text, highlight=False, soft_wrap=True)
+    return random_samples(plan, CALIBRATION)
+
+
+def _say_errors(task: Any, networks: list, names: list[str], console: Console) -> None:
+    from glstm.training.evaluate import predict_deployed, sums_of
+
+    sums = [float(sums_of(predict_deployed(one), task)[1]) for one in networks]
+    errors = [f"{task.format_error(one / task.test_size)} with {name}" for one, name in zip(sums, names, strict=True)]
+    console.print(f"{task.metric} on the test set: {', '.join(errors)}", highlight=False)
 
 
 @app.command()

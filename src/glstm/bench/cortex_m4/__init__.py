@@ -13,6 +13,7 @@ from glstm.errors import UserError
 from glstm.layers import LSTM
 from glstm.models import SequenceModel
 from glstm.runtime.export_c import Times, Vectors, export_c
+from glstm.runtime.int8_states import Int8States
 from glstm.runtime.plan import Plan
 from glstm.runtime.quantize import Quantized
 
@@ -52,7 +53,7 @@ def dense_twin(model: SequenceModel) -> SequenceModel:
 def measure(
     plan: Plan,
     vectors: Vectors,
-    int8: Quantized | None = None,
+    int8: Quantized | Int8States | None = None,
     *,
     times: Times | None = None,
     steps: int | None = None,
@@ -79,7 +80,8 @@ def measure(
         sections = _run(["arm-none-eabi-size", "-A", "net.o"], folder)
     sizes = {line.split()[0]: int(line.split()[1]) for line in sections.splitlines() if line.startswith(".")}
     flash = sum(size for section, size in sizes.items() if section.startswith((".text", ".rodata", ".data")))
-    return Measured(flash, plan.state_bytes, stack, int(float(counted.split()[-1])), float(answer.split()[-1]))
+    state = int8.state_bytes if isinstance(int8, Int8States) else plan.state_bytes
+    return Measured(flash, state, stack, int(float(counted.split()[-1])), float(answer.split()[-1]))
 
 
 def _names(steps: int, before: int, times: Times | None) -> list[str]:
