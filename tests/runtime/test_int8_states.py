@@ -14,6 +14,7 @@ from test_head import usual
 from glstm import GLSTM, SequenceModel, deploy
 from glstm.bench.cortex_m4 import measure, missing_tools
 from glstm.errors import UserError
+from glstm.models import linear_head
 from glstm.runtime.export_c import export_c, vectors_from, whole_vectors
 from glstm.runtime.int8_states import _logistic, _tanh, int8_states
 from glstm.runtime.quantize import constant_bytes_int8, dequantized
@@ -29,6 +30,11 @@ def sequences(plan, count=4) -> torch.Tensor:
 def every() -> SequenceModel:
     model = network("wide gates")
     return SequenceModel(model.layer, usual(12, 3), reads="every").eval()
+
+
+def with_softmax(inputs, outputs):
+    """A head that needs none of the functions that layers in floats have."""
+    return torch.nn.Sequential(torch.nn.Linear(inputs, outputs), torch.nn.Softmax(-1))
 
 
 MODELS = {
@@ -59,8 +65,9 @@ def test_c_computes_the_same_whole_numbers(kind, tmp_path):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_every_compiler_takes_it_without_a_warning(compiler, tmp_path):
-    plan = deploy(raw_network("carry"), STEPS, V_T).plan
+@pytest.mark.parametrize("head", [linear_head, with_softmax])
+def test_every_compiler_takes_it_without_a_warning(compiler, head, tmp_path):
+    plan = deploy(raw_network("carry", head=head), STEPS, V_T).plan
     x = raw_sequences("carry")
     states = int8_states(plan, x)
     export_c(plan, tmp_path, "net", whole_vectors(states, x), states, windows=(20, 5))
