@@ -59,6 +59,7 @@ def wheel(inputs, hidden, **options):
 @pytest.mark.parametrize("make", [narrow, wheel, LSTM, own_gate])
 @pytest.mark.parametrize(("hidden", "options"), [(33, {}), (110, {"num_layers": 2, "bidirectional": True}), (400, {})])
 @pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")  # the test warms up on a stream of its own
 def test_a_layer_is_captured_in_training_and_in_evaluation(make, hidden, options, timed):
     torch.manual_seed(0)
     layer = make(2, hidden, device="cuda", **options)

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "gated": {"fused", "gates", "ndarrays", "ops", "tables", "timed", "times"},
     "layers": {"gated", "gates"},
     "advice": {"gated", "layers", "times"},
-    "cells": {"gated", "layers"},
+    "cells": {"gated", "gates", "layers", "masks", "ops"},
     "streaming": {"gated", "times"},
     "init": set(),
     "rnn": {"gates", "ops"},
@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "data": {"scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {
-        "", "advice", "analysis", "data", "describe", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
+        "", "advice", "analysis", "data", "describe", "fused", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
     },
     "estimators": {
         "data", "describe", "models", "predictions", "pretrained", "recipes", "scaling", "series", "training",

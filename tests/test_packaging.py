@@ -48,6 +48,7 @@ DATA = {
     "glstm/ops/gpu/sparse.cu",
     "glstm/ops/gpu/sparse.cuh",
     "glstm/ops/gpu/sparse_backward.cu",
+    "glstm/ops/gpu/sparse_changes.cuh",
     "glstm/ops/gpu/sparse_finish.cu",
     "glstm/ops/gpu/sparse_sums.cuh",
     "glstm/ops/gpu/steps.cu",

@@ -130,8 +130,8 @@ def test_tables_and_schedules_are_made_once(way, made):
         layer.mu_l0.data.add_(1.0)
         layer(torch.randn(shape))
     assert made == {"tables": places + 1, "schedules": places + 1}
-    layer(torch.randn(shape))  # with gradients
-    assert made["tables"] == 2 * places + 1
+    layer(torch.randn(shape))  # with gradients: the engine makes tables, where units are open, and nothing is cached
+    assert made == {"tables": places + 1, "schedules": 2 * places + 1}
 
 
 @needs_engine

@@ -32,6 +32,7 @@ NEEDED_FOR = {
     "matplotlib": "pictures",
     "onnx": "glstm export onnx",
     "onnxruntime": "checking ONNX exports, and as a peer in benchmarks",
+    "onnxscript": "torch.onnx.export",
     "PIL": "CIFAR-10 out of picture files",
     "polars": "tables of your own, CSV and Parquet",
     "pooch": "glstm data fetch",
@@ -39,6 +40,7 @@ NEEDED_FOR = {
     "sklearn": "SequenceClassifier and SequenceRegressor",
     "tensorboard": "glstm train --tensorboard",
     "typer": "the command glstm",
+    "ziglang": "glstm export wasm",
 }
 _DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}  # whose names differ from what is imported
 COMPILERS = ("cc", "gcc", "clang")

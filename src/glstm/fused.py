@@ -1,7 +1,10 @@
-"""One layer and direction over a sequence: one operator with its gate where an engine has that, else by a table k."""
+"""One layer and direction over a sequence: in one operator with its gate if an engine has that, else from a table k."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from glstm.gates import Gate, Gaussian, Open, Periodic, Phased
@@ -14,8 +17,21 @@ from glstm.weights import Weights
 
 Made = fused.Made
 
+_tables_only: list[bool] = []
+
 # Exactly these classes: a subclass may open otherwise.
 KINDS = {Open: fused.OPEN, Gaussian: fused.GAUSSIAN, Phased: fused.PHASED, Periodic: fused.PERIODIC}
+
+
+@contextmanager
+def by_tables() -> Iterator[None]:
+    """On the CPU, take tables always: networks that train together have to, and each shall become, to the bit, what it
+    would alone."""
+    _tables_only.append(True)
+    try:
+        yield
+    finally:
+        _tables_only.pop()
 
 
 class Layer(NamedTuple):
@@ -44,7 +60,7 @@ class Layer(NamedTuple):
         call = fused.Call(gate, self.times, self.backwards, self.candidate, self.sequence)
         arguments = (call, self.by_gate, x, weights, h0, c0, tuple(values.values()))
         if self.backend in ("auto", "native") and cpu_fused.fits(x):
-            return fused.run(cpu_fused, *arguments)
+            return None if _tables_only else fused.run(cpu_fused, *arguments)
         if self.backend not in ("auto", "cuda"):
             return None
         if self.threshold > 0 and not self.sequence and x.shape[1] >= choice.MANY_SAMPLES:
@@ -61,7 +77,7 @@ class Layer(NamedTuple):
 
     def as_onnx(self, x: Tensor, weights: Weights, h0: Tensor | None, c0: Tensor | None) -> Made | None:
         """While it is exported, from an operator that ONNX has; None where it has none for this layer."""
-        if type(self.gate) is not Open:
+        if type(self.gate) is not Open or x.dtype is not torch.float32:  # ONNX Runtime's LSTM knows no other
             return None
         given = (x, weights.w_ih, weights.w_hh, weights.bias, *_state(x, weights.w_hh, h0, c0))
         h, h_n, c_n = onnx_export.open_lstm(*given, self.candidate)

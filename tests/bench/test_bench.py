@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from glstm.bench import choice, cpu, gpu
 from glstm.bench.flushing import Flushing
 from glstm.bench.machine import processor
-from glstm.bench.markdown import table
+from glstm.bench.markdown import cells_of, gpu_table, table
 from glstm.bench.peers import onnx_lstm, onnx_session
 from glstm.bench.race import Timing, race
 from glstm.cli.main import app
@@ -145,7 +145,16 @@ def test_the_gpu_benchmark_says_where_it_can_run(tmp_path, monkeypatch):
     assert [row["models"] for row in json.loads(out.read_text())["results"]] == [0, 2]
 
 
-def test_the_document_shows_the_figures_of_the_benchmark():
+def test_the_documents_show_the_figures_of_the_benchmarks():
     root = Path(__file__).parents[2]
     figures = json.loads((root / "benchmarks" / "cpu.json").read_text())["results"]
     assert "\n".join(table(figures)) in (root / "docs" / "cpu.md").read_text()
+    figures = json.loads((root / "benchmarks" / "gpu.json").read_text())["results"]
+    assert "\n".join(gpu_table(figures)) in (root / "docs" / "gpu-kernel.md").read_text()
+
+
+def test_a_row_of_the_gpus_table():
+    seconds = {gpu.LAYER: 0.002, gpu.CUDNN: 0.01, gpu.OPERATOR: 0.0015}
+    made = gpu_table([{"name": "H = 3", "seconds": seconds, "ratios": {gpu.CUDNN: 5.0}, "gigabytes": 0.12}])
+    assert cells_of(made[0])[1] == "GLSTM"
+    assert cells_of(made[2]) == ["H = 3", "2 ms", "", "10 ms", "", "", "1.5 ms", "", "5.0", "", "0.12"]

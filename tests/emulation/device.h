@@ -17,6 +17,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __align__(n)
@@ -285,7 +286,7 @@ inline float load_early(const float *p) { return *p; }
 template <typename V> inline void load_early(V &v, const V *p, bool wanted) { if (wanted) v = *p; }
 template <int WORDS> inline void load_early(u32 *v, const void *p, bool wanted) { if (wanted) std::memcpy(v, p, 4 * WORDS); }
 // Nothing arrives before it is waited for.
-template <int BYTES> inline void copy_early(u32 to, const void *from, bool wanted) {
+template <int BYTES = 16> inline void copy_early(u32 to, const void *from, bool wanted) {
   if ((to | (u32)(size_t)from) % BYTES) std::fprintf(stderr, "a copy is not aligned\n"), std::abort();
   if (wanted) device::me->copies.push_back({device::at(to), from, BYTES, device::me->groups});
 }
@@ -298,6 +299,7 @@ template <int GROUPS> inline void wait_for_copies() {
   copies.erase(copies.begin(), copies.begin() + there);
 }
 template <int WORDS> inline void load_shared(u32 *v, u32 address) { std::memcpy(v, device::at(address), 4 * WORDS); }
+template <int WORDS> inline void store_words(u32 *p, const u32 *v) { std::memcpy(p, v, 4 * WORDS); }
 inline void store_if(bool wanted, void *p, uint4 v) { if (wanted) *(uint4 *)p = v; }
 inline void load_columns(u32 r[4], u32 address, bool two) {
   device::exchange(&address, 1, [&](auto slots) {

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from glstm import GLSTM, LSTM, deploy
+from glstm import GLSTM, LSTM, PLSTM, deploy
 from glstm.models import SequenceModel
 from glstm.ops import cpu, gated_lstm
 from helpers import relative_error
@@ -94,6 +94,8 @@ def sparse(work, *arguments):
 CALLS = {
     "training, dense": lambda: train(LSTM(2, 30), 40),
     "training, sparse": lambda: sparse(train, 40),
+    "training, one by one": lambda: sparse(train, 3),
+    "training, a table of another gate": lambda: train(PLSTM(2, 30, tau=20.0, s=(0.0, 20.0)), 3),
     "evaluation, dense": lambda: evaluate(LSTM(2, 30), 40),
     "evaluation, a team": lambda: evaluate(LSTM(2, 128), 2),
     "evaluation, sparse": lambda: sparse(evaluate, 40),
@@ -137,7 +139,7 @@ def fading(path: str, backend: str, arrives: float, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("lanes", [16, 8, 4])
-@pytest.mark.parametrize("path", ["dense", "sparse"])
+@pytest.mark.parametrize("path", ["dense", "together", "one by one"])
 def test_gradients_that_fade_agree_with_float64(path, lanes):
     """Whatever is flushed is below 2^-126, and the steps before it shrink what is lost. A gradient is a sum of at most
     T x 4H such terms for each sample: that many times 2^-126 is the floor below which nothing is promised."""
@@ -157,7 +159,7 @@ def test_gradients_that_fade_agree_with_float64(path, lanes):
         assert (mine[at] - exact[at]).abs().max() <= floor
 
 
-@pytest.mark.parametrize("path", ["dense", "sparse"])
+@pytest.mark.parametrize("path", ["dense", "together", "one by one"])
 def test_a_gradient_that_arrives_subnormal_counts_as_none(path):
     mine, exact = fading(path, "native", 1e-39), fading(path, "reference", 1e-39, EXACT)
     for one, other in zip(mine, exact, strict=True):
@@ -165,7 +167,7 @@ def test_a_gradient_that_arrives_subnormal_counts_as_none(path):
 
 
 @pytest.mark.parametrize("lanes", [16, 8, 4])
-@pytest.mark.parametrize("path", ["dense", "sparse"])
+@pytest.mark.parametrize("path", ["dense", "together", "one by one"])
 @pytest.mark.parametrize("flushing", [False, True])
 def test_a_subnormal_openness_is_open(path, lanes, flushing):
     """Only 0 is closed. Forward and backward must agree about it, whatever the caller's setting is in each."""

@@ -221,6 +221,7 @@ def test_emulated_gradients_of_the_outputs_may_have_any_strides(emulated, precis
     for gradient in (
         torch.randn(1, 1, 1).expand(h.shape),
         torch.randn(1, 9, 20).expand(h.shape),
+        torch.randn(6, 1, 1).expand(h.shape),
         torch.randn(9, 6, 20).transpose(0, 1),
         torch.randn(20, 6, 9).permute(1, 2, 0),
     ):

@@ -63,7 +63,7 @@ def test_emulated_a_call_guesses_its_room_from_the_one_before(emulated, monkeypa
     emulated(1)
     monkeypatch.setattr(choice, "WORTH_COUNTING", 1)
     monkeypatch.setattr(choice, "worthwhile", lambda *_: True)
-    monkeypatch.setattr(choice, "_rooms", {})
+    monkeypatch.setattr(choice, "_last_calls", {})
     tensors = operands(12, 3, 1, 9)
     first = gated_lstm(*tensors.values(), backend="cuda", sequence=False).h_n
     for share, runs in ((1, 1), (0.6, 2)):

@@ -283,6 +283,15 @@ def test_emulated_a_model_of_a_population_is_the_network_alone(emulated, sparse_
     check_models_alone("cpu")
 
 
+def test_emulated_many_tiles_are_added_up_in_groups(emulated, sparse_path, monkeypatch):
+    emulated(1)
+    tensors = operands(12, 19, 1, 9)
+    _, right = final_h(tensors, "cuda")
+    monkeypatch.setattr(sparse, "MANY_TILES", 2)
+    _, found = final_h(tensors, "cuda")
+    assert all(relative_error(found[name], part) < 1e-6 for name, part in right.items())
+
+
 @on_device
 @both_precisions
 def test_a_model_of_a_population_is_the_network_alone(precision, sparse_path):

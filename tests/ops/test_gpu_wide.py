@@ -15,6 +15,7 @@ from ops.test_gpu import (
     both_precisions,
     check_lost_samples,
     check_precision_change,
+    check_same_bits,
     errors,
     needs_compiler,
     on_device,
@@ -188,11 +189,7 @@ def test_outputs_and_gradients_against_float64(precision, case, per_sample, unit
 @both_precisions
 @pytest.mark.parametrize("hidden", [512, 1000])
 def test_the_same_bits_from_run_to_run(precision, hidden):
-    tensors = operands(50, 40, 1, hidden)
-    first = results(tensors, "cuda")
-    for _ in range(20):
-        again = results(tensors, "cuda")
-        assert all(torch.equal(first[part][name], again[part][name]) for part in (0, 1) for name in first[part])
+    check_same_bits(operands(50, 40, 1, hidden))
 
 
 @on_device

@@ -98,7 +98,7 @@ def assert_same(found, expected) -> None:
         assert (ours - theirs).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize(("dynamo", "module", "opset"), [(True, Several, 20), (False, More, 17)], ids=["new", "old"])
+@pytest.mark.parametrize(("dynamo", "module", "opset"), [(True, Several, 20), (False, More, 15)], ids=["new", "old"])
 @torch.no_grad()
 def test_any_module_at_any_length_and_batch(dynamo, module, opset, tmp_path):
     torch.manual_seed(0)

@@ -27,6 +27,7 @@ def without_graphs(emulated, monkeypatch):
     monkeypatch.setattr(population_module, "captured", lambda step, state: made.append(step) or planned(step))
     monkeypatch.setattr(room_module, "captured", lambda step, state: step)
     monkeypatch.setattr(choice, "dense", lambda *_: float("inf"))
+    monkeypatch.setattr(choice, "WORTH_COUNTING", 0)
     return made
 
 

@@ -30,7 +30,7 @@ class Choice:
 
 def cases() -> Iterator[Case]:
     for hidden in (28, 110, 220):
-        for kind, batches in (("inference", (1, 4, 16, 100)), ("training", (16, 100))):
+        for kind, batches in (("inference", (1, 4, 16, 100)), ("training", (1, 4, 16, 100))):
             for batch in batches:
                 for openness in OPENNESS:
                     yield Case(kind, batch, openness, steps=STEPS, hidden=hidden)

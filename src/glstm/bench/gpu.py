@@ -1,7 +1,12 @@
-"""The CUDA engine compared with cuDNN's ungated LSTM and the eager gated loop: forward and backward, all gradients."""
+"""The CUDA engine beside cuDNN's LSTM, which has no gates: through the layer, as a user calls it, with all gradients.
+
+Beside that stand the operator alone, from a table k, and the same as a CUDA graph, without the host's time. Populations
+have no layer: the operator takes all networks at once.
+"""
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from statistics import median
 
@@ -11,9 +16,13 @@ from torch import nn
 from glstm.bench.cpu import run_eagerly, training_step
 from glstm.layers import GLSTM
 from glstm.ops import gated_lstm, gpu
+from glstm.ops.gpu import choice, sparse
 
-OURS, GRAPH, CUDNN, EAGER = "glstm", "glstm, as a CUDA graph", "cuDNN nn.LSTM", "eager gated loop"
-LAYER = "glstm, through the layer"  # with the gate and its gradients, as a user calls it
+# Training steps: all outputs asked for, or the final state only. Inference: all outputs.
+LAYER, FINAL, INFERENCE = "GLSTM", "GLSTM, final state", "GLSTM, inference"
+CUDNN, CUDNN_INFERENCE, EAGER = "cuDNN nn.LSTM", "cuDNN, inference", "eager gated loop"
+OPERATOR, GRAPH = "operator, final state", "operator as a CUDA graph"
+NAMES = (LAYER, FINAL, CUDNN, INFERENCE, CUDNN_INFERENCE, OPERATOR, GRAPH)
 
 # For an H100 or H200: cycles of a product of 16 x 16 x 8 on one of four schedulers, special functions per cycle of a
 # multiprocessor, cycles of a barrier of warps, cycles of an exchange between the blocks of a cluster, and cycles per
@@ -41,23 +50,30 @@ class Case:
 
 
 CASES = (
-    Case(110, 128, asked=2.5, eager=True),
-    Case(110, 1024, asked=14),
-    Case(128, 128, steps=1024, inputs=3, asked=2.5),
-    Case(220, 128, asked=4, eager=True),
+    Case(110, 128, asked=4.5, eager=True),
+    Case(110, 1024, asked=20),
+    Case(220, 128, asked=15, eager=True),
+    Case(64, 32, asked=1.3),
+    Case(110, 1, asked=2.5),
+    Case(110, 128, steps=1),
+    Case(64, 32, steps=1),
+    Case(128, 128, steps=1024, inputs=3),
+    Case(110, 128, inputs=16),
+    Case(110, 1024, inputs=16),
     Case(220, 1024),
     Case(384, 128),
-    Case(512, 128, eager=True),
     Case(512, 16, steps=1024, inputs=64, asked=3),
     Case(768, 16, steps=512, inputs=64, asked=3),
     Case(1024, 16, steps=512, inputs=64, asked=3),
-    Case(110, 100),
-    Case(110, 100, open_share=0.082),
+    Case(110, 128, open_share=0.082),
+    Case(110, 128, precision="highest"),
+    Case(110, 1024, precision="highest"),
+    Case(220, 128, precision="highest"),
     Case(110, 100, models=10),
     Case(110, 100, models=10, open_share=0.082),
-    Case(110, 128, precision="highest", asked=1),
-    Case(110, 1024, precision="highest", asked=1),
-    Case(220, 128, precision="highest", asked=1),
+    Case(110, 100, models=100),
+    Case(110, 100, models=100, open_share=0.082),
+    Case(110, 100, models=100, open_share=0.02),
 )
 
 
@@ -89,7 +105,7 @@ def as_graph(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def measure(case: Case, runs: int = 15, eager: bool = True) -> dict:
-    """Times in seconds, ratios of cuDNN's to ours, and microseconds a step of the forward kernel."""
+    """Times in seconds, ratios of the peers' to ours, gigabytes, and microseconds a step of the forward kernel."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(case.precision)
     torch.backends.cudnn.allow_tf32 = case.precision == "high"
@@ -120,26 +136,54 @@ def _measure(case: Case, runs: int, eager: bool) -> dict:
         with torch.no_grad():
             return taped()
 
-    seconds = {OURS: device_median(step, runs), GRAPH: device_median(as_graph(step), runs)}
+    def without_gradients(layer: nn.Module) -> Callable[[], object]:
+        def run() -> object:
+            with torch.no_grad():
+                return layer(x)
+
+        return run
+
+    seconds = {}
     if not case.models:
-        seconds[LAYER] = device_median(training_step(layer, lambda: layer(x, sequence=False)[1][0].sum()), runs)
-        seconds[CUDNN] = device_median(training_step(peer, lambda: peer(x)[1][0].sum()), runs)
+        seconds[LAYER] = device_median(training_step(layer, lambda: layer(x)[0].sum()), runs)
+        seconds[FINAL] = device_median(training_step(layer, lambda: layer(x, sequence=False)[1][0].sum()), runs)
+        seconds[CUDNN] = device_median(training_step(peer, lambda: peer(x)[0].sum()), runs)
+        seconds[INFERENCE] = device_median(without_gradients(layer), runs)
+        seconds[CUDNN_INFERENCE] = device_median(without_gradients(peer), runs)
         if eager and case.eager:
             seconds[EAGER] = device_median(training_step(layer, lambda: run_eagerly(layer, x, outputs=False).sum()), 3)
-    step_us = {
-        "forward": 1e6 * device_median(as_graph(forward), runs) / case.steps,
-        "forward with tape": 1e6 * device_median(as_graph(taped), runs) / case.steps,
-    }
+    torch.cuda.reset_peak_memory_stats()
+    seconds[OPERATOR] = device_median(step, runs)
+    with _room_for(case, k):
+        seconds[GRAPH] = device_median(as_graph(step), runs)
+        step_us = {
+            "forward": 1e6 * device_median(as_graph(forward), runs) / case.steps,
+            "forward with tape": 1e6 * device_median(as_graph(taped), runs) / case.steps,
+        }
     floor = counted_floor(x, w_hh) if case.open_share == 1 else None
     return {
         "name": str(case),
         **asdict(case),
         "seconds": seconds,
-        "ratios": {name: value / seconds[OURS] for name, value in seconds.items() if name in (CUDNN, EAGER)},
+        "ratios": _ratios(seconds),
+        "gigabytes": torch.cuda.max_memory_allocated() / 1e9,
         "microseconds_a_step": step_us,
         "counted_floor_us": floor,
         "share_of_the_limit": None if floor is None else floor / step_us["forward"],
     }
+
+
+def _room_for(case: Case, k: torch.Tensor) -> AbstractContextManager:
+    """A graph computes open units only if it is told before how much room they need, as a population does."""
+    if case.open_share == 1 or case.models * case.batch < choice.WORTH_COUNTING:
+        return nullcontext()
+    return choice.planned(choice.room_to_grow(sparse.schedule_of(k.detach()).counts.tolist(), None))
+
+
+def _ratios(seconds: dict[str, float]) -> dict[str, float]:
+    """How many times as long as the layer the peers take."""
+    pairs = ((CUDNN, LAYER), (CUDNN_INFERENCE, INFERENCE), (EAGER, FINAL))
+    return {peer: seconds[peer] / seconds[ours] for peer, ours in pairs if peer in seconds}
 
 
 def counted_floor(x: torch.Tensor, w_hh: torch.Tensor) -> float | None:

@@ -1,5 +1,6 @@
-"""The table of the CPU benchmark for a document, from its JSON."""
+"""The tables of the benchmarks for documents, from their JSON."""
 
+from glstm.bench import gpu
 from glstm.bench.cpu import EAGER, FLUSHING, ONNX, OURS, TORCH
 
 NAMES = (OURS, TORCH, ONNX, EAGER)
@@ -32,3 +33,20 @@ def milliseconds(seconds: float) -> str:
 def _ratio(result: dict, flushing: bool) -> str:
     found = [ratio for name, ratio in result["ratios"].items() if name.endswith(FLUSHING) == flushing]
     return f"{min(found):.1f}" if found else ""
+
+
+def gpu_table(results: list[dict]) -> list[str]:
+    """Lines of Markdown. Ratios are cuDNN's to the layer's, in training with all outputs and in inference."""
+    names = ["case", *gpu.NAMES, "ratio in training", "ratio in inference", "GB"]
+    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|", *map(_gpu_line, results)]
+
+
+def _gpu_line(result: dict) -> str:
+    seconds, ratios = result["seconds"], result["ratios"]
+    cells = [milliseconds(seconds[name]) if name in seconds else "" for name in gpu.NAMES]
+    cells += [f"**{ratios[name]:.1f}**" if name in ratios else "" for name in (gpu.CUDNN, gpu.CUDNN_INFERENCE)]
+    return f"| {result['name']} | {' | '.join(cells)} | {result['gigabytes']:.2g} |"
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip(" *") for cell in line.strip("|").split("|")]

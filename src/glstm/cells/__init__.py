@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from torch import nn
 
+from glstm.cells.clockwork import ClockworkRNN
 from glstm.gated import GatedLSTM
 from glstm.layers import GLSTM, LSTM, PLSTM
 
@@ -18,4 +19,5 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "lstm": LSTM,
     "gated": GatedLSTM,  # with any gate
     "gru": nn.GRU,
+    "clockwork": ClockworkRNN,
 }

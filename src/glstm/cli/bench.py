@@ -79,12 +79,13 @@ def gpu(
     eager: Annotated[bool, typer.Option(help="Also the eager loop, which takes a while.")] = True,
     out: Annotated[Path, typer.Option(help="Where to write the figures, as JSON.")] = Path("runs/bench/gpu.json"),
 ) -> None:
-    """The CUDA engine: forward and backward with all gradients, beside cuDNN's LSTM, which has no gates."""
+    """The CUDA engine through the layer, in training and inference, beside cuDNN's LSTM, which has no gates."""
     import torch
 
     from glstm.bench import gpu as bench
     from glstm.bench.machine import describe
-    from glstm.storage import make_folder, write_json
+    from glstm.bench.markdown import cells_of, gpu_table
+    from glstm.storage import make_folder, write_atomically, write_json
 
     if not torch.cuda.is_available():
         raise UserError("this benchmark needs a CUDA device, and torch sees none here")
@@ -97,24 +98,16 @@ def gpu(
             progress.update(task, description=str(case))
             results.append(bench.measure(case, runs, eager))
             progress.advance(task)
-    rows = Table(
-        "case", "glstm", "as a graph", "through the layer", "cuDNN", "eager loop", "ratio", "asked", "us a step",
-        "with tape", "of limit",
-    )  # fmt: skip
+    lines = gpu_table(results)
+    rows = Table(*cells_of(lines[0]))
     for column in rows.columns[1:]:
         column.justify = "right"
-    for result in results:
-        seconds, step = result["seconds"], result["microseconds_a_step"]
-        names = (bench.OURS, bench.GRAPH, bench.LAYER, bench.CUDNN, bench.EAGER)
-        cells = [f"{1e3 * seconds[name]:.3g} ms" if name in seconds else "" for name in names]
-        ratio = f"{result['ratios'][bench.CUDNN]:.1f}" if bench.CUDNN in result["ratios"] else ""
-        asked = "" if result["asked"] is None else f"{result['asked']:g}"
-        steps = (f"{step[name]:.2f}" for name in ("forward", "forward with tape"))
-        limit = "" if result["share_of_the_limit"] is None else f"{100 * result['share_of_the_limit']:.0f} %"
-        rows.add_row(result["name"], *cells, ratio, asked, *steps, limit)
+    for line in lines[2:]:
+        rows.add_row(*cells_of(line))
     console.print(rows)
     write_json(out, {**describe(), "device": torch.cuda.get_device_name(), "results": results})
-    console.print(f"written to {out}")
+    write_atomically(out.with_suffix(".md"), ("\n".join(lines) + "\n").encode())
+    console.print(f"written to {out} and {out.with_suffix('.md').name}")
 
 
 @app.command()

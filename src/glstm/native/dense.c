@@ -21,7 +21,8 @@ static void pack_rows(const float *w, int columns, int rows, float scale, float 
   for (int from = 0; from < columns && VL <= columns; from += VL) {
     int at = from + VL <= columns ? from : columns - VL; /* the last square may overlap the one before */
     vf square[VL];
-    for (int lane = 0; lane < VL; lane++) square[lane] = lane < rows ? scale * load(w + (size_t)lane * columns + at) : splat(0);
+    for (int lane = 0; lane < VL; lane++)
+      square[lane] = lane < rows ? scale * load(w + (size_t)lane * columns + at) : splat(0);
     transpose(square);
     for (int u = 0; u < VL; u++) store(panel + (size_t)(at + u) * 4 * VL, square[u]);
   }
@@ -30,15 +31,14 @@ static void pack_rows(const float *w, int columns, int rows, float scale, float 
       panel[(size_t)u * 4 * VL + lane] = lane < rows ? scale * w[(size_t)lane * columns + u] : 0;
 }
 
-/* panel[block][row entry][gate][lane], scaled so that a gate's sum is what its function needs: the logistic function is
-   1 / (1 + 2^sum), and tanh is (2^sum - 1) / (2^sum + 1). */
+/* panel[block][row entry][gate][lane], scaled so that a gate's sum is what `powers` needs for its function. */
 void NAME(dense_pack)(const Layer *l, float *panel) {
   int D = l->inputs, H = l->hidden, K = row_length(l);
   for (int jb = 0; jb < blocks(l); jb++, panel += (size_t)K * 4 * VL)
     for (int g = 0; g < 4; g++) {
       size_t row = (size_t)g * H + jb * VL;
       int rows = H - jb * VL < VL ? H - jb * VL : VL;
-      float *gate = panel + g * VL, scale = g == 2 && !l->logistic ? TWICE_LOG2_E : -TWICE_LOG2_E / 2;
+      float *gate = panel + g * VL, scale = g == 2 && !l->logistic ? 2 : -1.44269504088896341f;
       if (l->b) pack_rows(l->b + row, 1, rows, scale, gate);
       else store(gate, splat(0));
       pack_rows(l->w_ih + row * D, D, rows, scale, gate + 4 * VL);
@@ -75,10 +75,10 @@ typedef struct {
 
 /* A unit of one sample between its new c and its new h. */
 typedef struct {
-  vf c, c_new, scaled, o; /* scaled: c_new for before_tanh */
+  vf c, c_new, o;
 } Cell;
 
-/* e: what 2^ returned for the four gates; g: the candidate */
+/* e: what `powers` returned for the four gates; g: the candidate */
 INLINE Cell new_cell(const Step *s, const vf *e, vf g, size_t row, int at) {
   int Hp = padded(s->H);
   vf i = 1.0f / e[0], f = 1.0f / e[1], o = 1.0f / e[3], c = load(s->c + row * Hp + at), c_new = f * c + i * g;
@@ -88,12 +88,12 @@ INLINE Cell new_cell(const Step *s, const vf *e, vf g, size_t row, int at) {
     store_nontemporal(tape + 3 * Hp, o), store_nontemporal(tape + 4 * Hp, c);
     store_nontemporal(tape + 5 * Hp, load(s->z + row * s->stride + 1 + s->D + at));
   }
-  return (Cell){c, c_new, c_new * TWICE_LOG2_E, o};
+  return (Cell){c, c_new, o};
 }
 
 INLINE void finish(const Step *s, const Cell *cell, vf e_minus_1, size_t row, int at) {
   size_t h_at = row * s->stride + 1 + s->D + at;
-  vf k = load(s->k + row * s->k_stride + at), h_new = cell->o * after_tanh(e_minus_1, cell->scaled);
+  vf k = load(s->k + row * s->k_stride + at), h_new = cell->o * after_tanh(e_minus_1, cell->c_new);
   store(s->c + row * padded(s->H) + at, mix(k, cell->c_new, cell->c));
   store(s->next + h_at, mix(k, h_new, load(s->z + h_at)));
 }
@@ -101,20 +101,20 @@ INLINE void finish(const Step *s, const Cell *cell, vf e_minus_1, size_t row, in
 /* From the gates' sums to the new state. A row's gates are computed together with the tanh of the row before, so that
    nothing has to wait. */
 INLINE void functions(int rows, const Step *s, const float *sums, int at, size_t first, int logistic) {
-  const float one[TOGETHER] = {1, 1, logistic ? 1 : -1, 1, -1};
-  Cell cell = {splat(0), splat(0), splat(0), splat(0)};
+  const int natural[TOGETHER] = {0, 0, !logistic, 0, 1};
+  Cell cell = {splat(0), splat(0), splat(0)};
   vf e[TOGETHER], a[TOGETHER];
   for (int r = 0; r < rows; r++, sums += 4 * VL) {
     vf sum_g = load(sums + 2 * VL);
     for (int g = 0; g < 4; g++)
-      a[g] = g == 2 && !logistic ? before_tanh(sum_g) : clamp(load(sums + g * VL), -127.4f, 127.4f);
-    a[4] = before_tanh(cell.scaled);
-    exp2_plus(5, a, one, e);
+      a[g] = g == 2 && !logistic ? before_tanh(sum_g) : before_logistic(load(sums + g * VL));
+    a[4] = before_tanh(cell.c_new + cell.c_new);
+    powers(5, natural, a, e);
     if (r) finish(s, &cell, e[4], first + r - 1, at);
     cell = new_cell(s, e, logistic ? 1.0f / e[2] : after_tanh(e[2], sum_g), first + r, at);
   }
-  a[4] = before_tanh(cell.scaled);
-  exp2_plus(1, a + 4, one + 4, e);
+  a[4] = before_tanh(cell.c_new + cell.c_new);
+  powers(1, natural + 4, a + 4, e);
   finish(s, &cell, e[0], first + rows - 1, at);
 }
 

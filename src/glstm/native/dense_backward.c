@@ -33,7 +33,8 @@ void NAME(dense_pack_transposed)(const Layer *l, int with_x, float *transposed) 
           int from = group * width, units = H - from < width ? H - from : width;
           if (units > 0) memcpy(to, l->w_hh + row * H + from, sizeof(float) * units);
           int first = from > Hp ? from : Hp, end = from + width < Hp + D ? from + width : Hp + D;
-          if (with_x && first < end) memcpy(to + first - from, l->w_ih + row * D + first - Hp, sizeof(float) * (end - first));
+          if (with_x && first < end)
+            memcpy(to + first - from, l->w_ih + row * D + first - Hp, sizeof(float) * (end - first));
         }
 }
 
@@ -155,14 +156,14 @@ typedef struct {
 /* Derivatives for `count` blocks of units: fills da, moves dh and dc one step back, adds to dk. What dh gets through the
    gates is added afterwards, by the product with the transposed weights. */
 INLINE void slopes(int count, const Rows *row, int jb, int Hp, int logistic) {
-  const float one[TOGETHER] = {-1, -1, -1, -1, -1};
-  vf c_new[TOGETHER], scaled[TOGETHER], e[TOGETHER];
+  const int natural[TOGETHER] = {1, 1, 1, 1, 1};
+  vf c_new[TOGETHER], a[TOGETHER], e[TOGETHER];
   for (int n = 0; n < count; n++) {
     const float *p = row->tape + (jb + n) * VL;
     c_new[n] = load(p + Hp) * load(p + 4 * Hp) + load(p) * load(p + 2 * Hp);
-    scaled[n] = before_tanh(c_new[n] * TWICE_LOG2_E);
+    a[n] = before_tanh(c_new[n] + c_new[n]);
   }
-  exp2_plus(count, scaled, one, e);
+  powers(count, natural, a, e);
   for (int n = 0; n < count; n++) {
     int at = (jb + n) * VL;
     const float *p = row->tape + at;
@@ -189,6 +190,7 @@ INLINE void slopes(int count, const Rows *row, int jb, int Hp, int logistic) {
 INLINE void all_slopes(const Rows *row, int blocks, int Hp, int logistic) {
   int jb = 0;
   for (; jb + 4 <= blocks; jb += 4) slopes(4, row, jb, Hp, logistic);
+  for (; jb + 2 <= blocks; jb += 2) slopes(2, row, jb, Hp, logistic);
   for (; jb < blocks; jb++) slopes(1, row, jb, Hp, logistic);
 }
 

@@ -34,10 +34,8 @@
   size_t glstm_single_backward_space##M(const Layer *, const Schedule *);                                           \
   void glstm_single_backward##M(const Layer *, const Gradients *, const Schedule *, int, float *, const Sums *,     \
                                 float *);                                                                           \
-  size_t glstm_gaussian_space##M(int);                                                                              \
-  int64_t glstm_gaussian_table##M(const Gaussian *, float, double, int, int, float *, float *);                     \
-  void glstm_gaussian_slopes##M(const Gaussian *, const float *, const float *, int, int, float *);                 \
-  int glstm_sigmoid_tanh##M(const float *, float *, float *, int);
+  int glstm_sigmoid_tanh##M(const float *, float *, float *, int);                                                  \
+  int glstm_by_powers##M(const float *, float *, float *, int);
 
 #define FIELDS(M, lanes)                                                                                             \
   {                                                                                                                  \
@@ -46,7 +44,7 @@
         glstm_dense_backward##M, glstm_dense_unpack##M, glstm_sparse_space##M, glstm_sparse_tape_size##M,            \
         glstm_sparse_forward##M, glstm_sparse_backward_space##M, glstm_sparse_backward##M, glstm_single_space##M,    \
         glstm_single_tape_size##M, glstm_single_forward##M, glstm_single_backward_space##M, glstm_single_backward##M,\
-        glstm_gaussian_space##M, glstm_gaussian_table##M, glstm_gaussian_slopes##M, glstm_sigmoid_tanh##M            \
+        glstm_sigmoid_tanh##M, glstm_by_powers##M                                                                    \
   }
 
 typedef struct {
@@ -71,10 +69,8 @@ typedef struct {
   void (*single_forward)(const Layer *, const Schedule *, int, float *, float *);
   size_t (*single_backward_space)(const Layer *, const Schedule *);
   void (*single_backward)(const Layer *, const Gradients *, const Schedule *, int, float *, const Sums *, float *);
-  size_t (*gaussian_space)(int);
-  int64_t (*gaussian_table)(const Gaussian *, float, double, int, int, float *, float *);
-  void (*gaussian_slopes)(const Gaussian *, const float *, const float *, int, int, float *);
   int (*sigmoid_tanh)(const float *, float *, float *, int);
+  int (*by_powers)(const float *, float *, float *, int);
 } Kernels;
 
 DECLARE(_plain)
@@ -108,6 +104,13 @@ int glstm_lanes(int lanes) {
 int glstm_nonlinearities(const float *x, float *sigmoid, float *tanh, int n) {
   FloatState before = flush_subnormals();
   int done = kernels()->sigmoid_tanh(x, sigmoid, tanh, n);
+  set_float_state(before);
+  return done;
+}
+
+int glstm_nonlinearities_by_powers(const float *x, float *sigmoid, float *tanh, int n) {
+  FloatState before = flush_subnormals();
+  int done = kernels()->by_powers(x, sigmoid, tanh, n);
   set_float_state(before);
   return done;
 }
@@ -363,30 +366,6 @@ int glstm_sparse_backward(const Layer *l, const Gradients *d, const Schedule *sc
   for (int index = 0; memory && index < threads; index++) free(memory[index]);
   free(sums), free(memory);
   return failed;
-}
-
-/* The table k (T, H) of a Gaussian gate: see gaussian.c. Returns how many numbers are not 0; -1 when memory is short. */
-int64_t glstm_gaussian_table(const Gaussian *gate, float threshold, double reach, int32_t T, int32_t H, float *k) {
-  const Kernels *use = kernels();
-  float *space = floats(use->gaussian_space(T));
-  if (!space) return -1;
-  FloatState before = flush_subnormals();
-  int64_t open = use->gaussian_table(gate, threshold, reach, T, H, k, space);
-  set_float_state(before);
-  free(space);
-  return open;
-}
-
-int glstm_gaussian_slopes(const Gaussian *gate, const float *k, const float *dk, int32_t T, int32_t H) {
-  float *space = floats(4 * (size_t)H);
-  if (!space) return 1;
-  memset(space, 0, sizeof(float) * 4 * H), memset(gate->d_mu, 0, sizeof(float) * H);
-  memset(gate->d_sigma, 0, sizeof(float) * H);
-  FloatState before = flush_subnormals();
-  kernels()->gaussian_slopes(gate, k, dk, T, H, space);
-  set_float_state(before);
-  free(space);
-  return 0;
 }
 
 /* `prepared` has everything set except threads, x and h_n, so that several callers may share it. Without a schedule

@@ -21,9 +21,10 @@ typedef struct {
 
 /* A Gaussian gate, and where the gradients of its values are added. */
 typedef struct {
-  const double *times;      /* (T), in relative time: they rise, or fall */
+  const void *times;        /* (T), in relative time: they rise, or fall; floats, or doubles if `wide` */
   const float *mu, *sigma;  /* (H) */
   float *d_mu, *d_sigma;    /* (H) */
+  int32_t wide, unused;
 } Gaussian;
 
 typedef struct {

@@ -53,9 +53,12 @@ static const float last_lanes[2 * VL] = {
 #endif
 };
 
-/* The functions of the gates take their sum times a half or a sixteenth (vector.h). The weights and `base` are scaled
-   by this factor once, so that no step has to do it. */
-static inline float scale_of_sum(const Layer *l, int g) { return g < 2 ? 0.0625f : g == 3 || l->logistic ? 0.5f : 1.0f; }
+/* Without a tape, the functions of the gates take their sum times a half or a sixteenth (vector.h). The weights and
+   `base` are scaled by this factor once, so that no step has to do it. */
+static inline float scale_of_sum(const Layer *l, int g) {
+  if (l->tape) return 1.0f;
+  return g < 2 ? 0.0625f : g == 3 || l->logistic ? 0.5f : 1.0f;
+}
 
 /* What the frozen units and the bias contribute to the unit in a slot: four rows of weights times frozen_h. */
 static void sum_afresh(Slots *n, int slot, int j) {

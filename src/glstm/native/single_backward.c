@@ -91,8 +91,7 @@ static void flush_slot(SlotsBack *n, int slot, int j, Listed others) {
     }
     for (int d = 0; d < D; d++) move(n->dw_x + ((size_t)d * 4 + g) * cap + slot, n->to.dw_ih + ((size_t)g * H + j) * D + d);
   }
-  const Gaussian *gate = &n->to.gate;
-  if (n->mu) finish_slopes(gate->sigma[j], n->sum[slot], n->sum_squared[slot], gate->d_mu + j, gate->d_sigma + j);
+  if (n->mu) finish_slopes(&n->to.gate, j, n->sum[slot], n->sum_squared[slot]);
 }
 
 /* Unit u comes into its slot, which may hold anything: weights between it and the others, and nothing summed yet. */
@@ -128,8 +127,7 @@ static void closing_backward(SlotsBack *n, int slot, int u, Listed others) {
   n->frozen_h[u] = 0;
 }
 
-/* Where a span begins, backward. `left`: units that closed here; `now` and `before`: the open units of the span and of
-   the one before. h: of all slots, before the span's first step. */
+/* Where a span begins, backward. h: of all slots, before the span's first step. */
 static void undo_begin_span(SlotsBack *n, const Schedule *schedule, int span, const float *h) {
   Listed came = listed(schedule->arriving, schedule->arriving_slots, schedule->arriving_offset, span);
   Listed left = listed(schedule->leaving, schedule->leaving_slots, schedule->leaving_offset, span);
@@ -169,7 +167,8 @@ static void give_openness(SlotsBack *n, Listed open, const StepRange *s, int fir
       for (int q = 0; q < open.count; q++) row[open.units[q]] += dk[open.slots[q]];
       continue;
     }
-    double time = n->to.gate.times[first + t];
+    const void *times = n->to.gate.times;
+    double time = n->to.gate.wide ? ((const double *)times)[first + t] : ((const float *)times)[first + t];
     for (int slot = 0; slot < s->slots_used; slot++) {
       float distance = (float)(time - n->mu[slot]) / n->width[slot], by = dk[slot] * k[slot] * distance;
       sum[slot] += by, squared[slot] += by * distance;

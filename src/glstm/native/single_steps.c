@@ -4,14 +4,14 @@
 #include "slots.h"
 
 typedef struct {
-  Quotient i, f, g, o; /* not divided yet: a product of two quotients needs one division, and divisions are slow */
-} Gates;
+  vf i, f, g, o; /* what goes into the gates */
+} GateSums;
 
 INLINE vf value_in(const float *h, const vf *h_vector, int slot) { return h ? splat(h[slot]) : pick(*h_vector, slot); }
 
-/* The four gates of one vector of slots, from `at` on. h: of all slots, in memory; or, if one vector holds all used
+/* The sums of the four gates of one vector of slots, from `at` on. h: of all slots, in memory; or, if one vector holds all used
    slots, NULL, and h_vector is that vector. */
-INLINE Gates gates_of(const Slots *n, const StepRange *s, const float *x, const float *h, const vf *h_vector, int at) {
+INLINE GateSums sums_of(const Slots *n, const StepRange *s, const float *x, const float *h, const vf *h_vector, int at) {
   int cap = n->capacity, q = 0;
   const float *base = n->base + at, *weights = n->w + at;
   vf a0 = load(base), a1 = load(base + cap), a2 = load(base + 2 * cap), a3 = load(base + 3 * cap);
@@ -32,24 +32,36 @@ INLINE Gates gates_of(const Slots *n, const StepRange *s, const float *x, const 
     vf p = value_in(h, h_vector, s->slots[q]);
     a0 += p * load(w), a1 += p * load(w + cap), a2 += p * load(w + 2 * cap), a3 += p * load(w + 3 * cap);
   }
-  Quotient g = n->l->logistic ? fast_sigmoid(a2 + b2) : fast_tanh(a2 + b2);
-  return (Gates){fast_sigmoid_i_f(a0 + b0), fast_sigmoid_i_f(a1 + b1), g, fast_sigmoid(a3 + b3)};
+  return (GateSums){a0 + b0, a1 + b1, a2 + b2, a3 + b3};
 }
 
-INLINE vf divided(Quotient q) { return q.above / q.below; }
-
-/* An empty slot has k = 0 and is never read: its old value need not stay the same bit for bit, as with `mix`. The tape
-   gets more divisions, but no step waits for these. */
-INLINE void mix_in(Gates gates, vf k, vf *h, vf *c, float *tape, int capacity) {
+/* h and c after a step. The functions are quotients, which are divided as late as possible: a product of two needs one
+   division, and divisions are slow. An empty slot has k = 0 and is never read: its old value need not stay the same bit
+   for bit, as with `mix`. */
+INLINE void step(const Slots *n, GateSums sums, vf k, vf *h, vf *c) {
+  Quotient i = fast_sigmoid_i_f(sums.i), f = fast_sigmoid_i_f(sums.f), o = fast_sigmoid(sums.o);
+  Quotient g = n->l->logistic ? fast_sigmoid(sums.g) : fast_tanh(sums.g);
   vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c;
-  vf c_new = gates.f.above * *c / gates.f.below + gates.i.above * gates.g.above / (gates.i.below * gates.g.below);
+  vf c_new = f.above * *c / f.below + i.above * g.above / (i.below * g.below);
   Quotient squashed = fast_tanh(c_new);
-  if (tape) {
-    vf parts[TAPED] = {divided(gates.i), divided(gates.f), divided(gates.g), divided(gates.o), divided(squashed), *c, *h};
-    for (int part = 0; part < TAPED; part++) store(tape + part * capacity, parts[part]);
-  }
-  *h = k * gates.o.above * squashed.above / (gates.o.below * squashed.below) + old_h;
+  *h = k * o.above * squashed.above / (o.below * squashed.below) + old_h;
   *c = k * c_new + old_c;
+}
+
+/* The same with a tape, and with the functions of all other paths: gradients get their errors, too. */
+INLINE void taped_step(const Slots *n, GateSums sums, vf k, vf *h, vf *c, float *tape) {
+  vf i = sigmoid(sums.i), f = sigmoid(sums.f), o = sigmoid(sums.o);
+  vf g = n->l->logistic ? sigmoid(sums.g) : tanh_(sums.g);
+  vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c, c_new = f * *c + i * g, squashed = tanh_(c_new);
+  vf parts[TAPED] = {i, f, g, o, squashed, *c, *h};
+  for (int part = 0; part < TAPED; part++) store(tape + part * n->capacity, parts[part]);
+  *h = k * o * squashed + old_h;
+  *c = k * c_new + old_c;
+}
+
+INLINE void any_step(const Slots *n, GateSums sums, vf k, vf *h, vf *c, float *tape) {
+  if (tape) taped_step(n, sums, k, h, c, tape);
+  else step(n, sums, k, h, c);
 }
 
 /* The usual case: one vector holds all used slots, and states stay in registers. */
@@ -58,7 +70,7 @@ INLINE void one_vector(Slots *n, const StepRange *s, float *tape) {
   vf h = load(n->h), c = load(n->c);
   const float *x = s->x, *k = s->k;
   for (int t = 0; t < s->steps; t++, x += s->x_stride, k += cap)
-    mix_in(gates_of(n, s, x, NULL, &h, 0), load(k), &h, &c, tape ? tape_at(tape, t, cap) : NULL, cap);
+    any_step(n, sums_of(n, s, x, NULL, &h, 0), load(k), &h, &c, tape ? tape_at(tape, t, cap) : NULL);
   store(n->h, h), store(n->c, c);
 }
 
@@ -70,7 +82,7 @@ static void several_vectors(Slots *n, const StepRange *s) {
     for (int at = 0; at < s->slots_used; at += VL) {
       vf h = load(n->h + at), c = load(n->c + at);
       float *tape = s->tape ? tape_at(s->tape, t, cap) + at : NULL;
-      mix_in(gates_of(n, s, x, n->h_before, NULL, at), load(k + at), &h, &c, tape, cap);
+      any_step(n, sums_of(n, s, x, n->h_before, NULL, at), load(k + at), &h, &c, tape);
       store(n->h + at, h), store(n->c + at, c);
     }
   }

@@ -1,16 +1,5 @@
 /* Streams on this machine: stream.h behind one pointer, the only argument of most calls from Python. */
-#define GLSTM_RAW
-#define GLSTM_POOL
-#define GLSTM_HEAD
-#define GLSTM_WITH_LEAKY_RELU
-#define GLSTM_WITH_SIGMOID
-#define GLSTM_WITH_TANH
-#define GLSTM_WITH_SILU
-#define GLSTM_WITH_GELU
-#define GLSTM_WITH_GELU_TANH
-#define GLSTM_WITH_SOFTMAX
-#define GLSTM_WITH_LOG_SOFTMAX
-#define GLSTM_WITH_LAYER_NORM
+#include "every_network.h"
 #include "flush.h"
 #include "stream.h"
 

@@ -1,16 +1,5 @@
 /* Streams in time on this machine: timed.h behind one pointer, as stream.c does for known steps. */
-#define GLSTM_RAW
-#define GLSTM_POOL
-#define GLSTM_HEAD
-#define GLSTM_WITH_LEAKY_RELU
-#define GLSTM_WITH_SIGMOID
-#define GLSTM_WITH_TANH
-#define GLSTM_WITH_SILU
-#define GLSTM_WITH_GELU
-#define GLSTM_WITH_GELU_TANH
-#define GLSTM_WITH_SOFTMAX
-#define GLSTM_WITH_LOG_SOFTMAX
-#define GLSTM_WITH_LAYER_NORM
+#include "every_network.h"
 #define GLSTM_TIMED
 #include "flush.h"
 #include "stream.h"

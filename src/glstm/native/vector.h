@@ -29,7 +29,8 @@ INLINE vf splat(float x) { return x - (vf){0}; }
 INLINE vf choose(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
 /* pick: one lane of v, in all lanes. store_nontemporal: a store that bypasses the caches, for data that is not read
-   soon; the address is a multiple of the vector's size. The memory is then not read before it is written. */
+   soon; the address is a multiple of the vector's size. The memory is then not read before it is written. This is for
+   vectors as wide as a line of the cache; half a line would be written twice. */
 #ifdef __SSE__
 INLINE void end_nontemporal(void) { _mm_sfence(); } /* before another thread may read the data */
 #else
@@ -41,12 +42,12 @@ INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm512_permutexvar_ps(_mm512_set1_epi32(lane), (__m512)v); }
 #elif VL == 8 && defined __AVX2__
-INLINE void store_nontemporal(float *p, vf v) { _mm256_stream_ps(p, (__m256)v); }
+INLINE void store_nontemporal(float *p, vf v) { store(p, v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm256_permutevar8x32_ps((__m256)v, _mm256_set1_epi32(lane)); }
 #elif VL == 4 && defined __AVX__
-INLINE void store_nontemporal(float *p, vf v) { _mm_stream_ps(p, (__m128)v); }
+INLINE void store_nontemporal(float *p, vf v) { store(p, v); }
 INLINE vf vmin(vf a, vf b) { return (vf)_mm_min_ps((__m128)a, (__m128)b); }
 INLINE vf vmax(vf a, vf b) { return (vf)_mm_max_ps((__m128)a, (__m128)b); }
 INLINE vf pick(vf v, int lane) { return (vf)_mm_permutevar_ps((__m128)v, _mm_set1_epi32(lane)); }
@@ -160,34 +161,40 @@ INLINE vf tanh_(vf x) {
   return t.above / t.below;
 }
 
-/* sum = 2^a + one, for a in [-127.4, 127.4] and `count` vectors. The vectors take turns, operation by operation: they do
-   not depend on each other, and a processor looks only a few dozen operations ahead. The reduction r = a - n is exact,
-   and (1 + r p) is 2^r with a relative error of 3e-9. */
+/* For `count` vectors, 2^a + 1, or e^a - 1 where `natural`, which loses nothing if a is small. The vectors take turns,
+   operation by operation: they do not depend on each other, and a processor looks only a few dozen operations ahead.
+   The reduction is as in `exponential`; for 2^a it is exact, for e^a its error is in the last bits of large results.
+   2^r = 1 + r p has a relative error of 3e-9. */
 enum { TOGETHER = 5 };
 
-INLINE void exp2_plus(int count, const vf *a, const float *one, vf *sum) {
+INLINE void powers(int count, const int *natural, const vf *a, vf *sum) {
   const vf magic = splat(12582912.0f);
-  vf t[TOGETHER], r[TOGETHER], power[TOGETHER], square[TOGETHER], p[TOGETHER], middle[TOGETHER], low[TOGETHER];
-  for (int i = 0; i < count; i++) t[i] = a[i] + magic;
-  for (int i = 0; i < count; i++) r[i] = a[i] - (t[i] - magic);
+  vf t[TOGETHER], n[TOGETHER], r[TOGETHER], power[TOGETHER], square[TOGETHER], p[TOGETHER], low[TOGETHER];
+  for (int i = 0; i < count; i++) t[i] = natural[i] ? a[i] * 1.44269504088896341f + magic : a[i] + magic;
+  for (int i = 0; i < count; i++) n[i] = t[i] - magic;
+  for (int i = 0; i < count; i++) r[i] = natural[i] ? a[i] - n[i] * 0.693147182464599609375f : a[i] - n[i];
   for (int i = 0; i < count; i++) power[i] = (vf)(((vi)t[i] - (vi)magic + 127) << 23);
   for (int i = 0; i < count; i++) square[i] = r[i] * r[i];
-  for (int i = 0; i < count; i++) p[i] = 1.53264729e-4f * r[i] + 1.33908063e-3f;
-  for (int i = 0; i < count; i++) middle[i] = 9.61850584e-3f * r[i] + 5.55035993e-2f;
-  for (int i = 0; i < count; i++) low[i] = 2.40226477e-1f * r[i] + 6.93147182e-1f;
-  for (int i = 0; i < count; i++) r[i] = r[i] * power[i];
-  for (int i = 0; i < count; i++) p[i] = p[i] * square[i] + middle[i];
-  for (int i = 0; i < count; i++) power[i] = power[i] + one[i];
+  for (int i = 0; i < count; i++)
+    p[i] = natural[i] ? 1.9875691500e-4f * r[i] + 1.3981999507e-3f : 1.53264729e-4f * r[i] + 1.33908063e-3f;
+  for (int i = 0; i < count; i++)
+    low[i] = natural[i] ? 8.3334519073e-3f * r[i] + 4.1665795894e-2f : 9.61850584e-3f * r[i] + 5.55035993e-2f;
   for (int i = 0; i < count; i++) p[i] = p[i] * square[i] + low[i];
-  for (int i = 0; i < count; i++) sum[i] = r[i] * p[i] + power[i];
+  for (int i = 0; i < count; i++)
+    low[i] = natural[i] ? 1.6666665459e-1f * r[i] + 5.0000001201e-1f : 2.40226477e-1f * r[i] + 6.93147182e-1f;
+  for (int i = 0; i < count; i++) p[i] = p[i] * square[i] + low[i];
+  for (int i = 0; i < count; i++)
+    sum[i] = natural[i] ? (power[i] * square[i]) * p[i] + (power[i] * r[i] + (power[i] - 1.0f))
+                        : (power[i] * r[i]) * p[i] + (power[i] + 1.0f);
 }
 
-/* tanh x = (e - 1) / (e + 1) with e = 2^(x TWICE_LOG2_E), in two parts: what exp2_plus takes, and the quotient of what it
-   returns with -1. Computed for |x|, as in tanh_parts; the sign may come from x itself or from a multiple of it. */
-#define TWICE_LOG2_E 2.88539008177792681f
+/* The logistic function of x is 1 / (2^a + 1) with a = -x log2 e, and tanh x is (e^a - 1) / (e^a + 1) with a = 2 x, for
+   |x|, as in tanh_parts. Before: what `powers` takes. After: the quotient of what it returns; the sign may come from x or
+   from any positive multiple of it. */
 INLINE vf sign_of(vf x) { return (vf)((vi)x & (vi)splat(-0.0f)); }
 INLINE vf with_sign(vf x, vf sign) { return (vf)((vi)x ^ (vi)sign); }
-INLINE vf before_tanh(vf scaled_x) { return vmin(splat(43.3f), with_sign(scaled_x, sign_of(scaled_x))); }
+INLINE vf before_logistic(vf a) { return clamp(a, -127.4f, 127.4f); }
+INLINE vf before_tanh(vf a) { return vmin(splat(30.0f), with_sign(a, sign_of(a))); }
 INLINE vf after_tanh(vf e_minus_1, vf x) { return with_sign(e_minus_1, sign_of(x)) / (e_minus_1 + 2.0f); }
 
 /* The same functions with a shorter delay, for a single sequence, which waits for their result: a quotient of

@@ -40,8 +40,8 @@ def dense(shape: Shape, taped: bool) -> float:
         rows, barrier = shape.most_in_a_thread(1), 0
     products = (rows + 1) * width * (1 + shape.inputs + shape.hidden)  # one more: the weights are loaded, too
     if taped:
-        return shape.steps * (0.215 * products + 4.5 * rows * width + 1350)
-    return shape.steps * (0.069 * products + 2.2 * rows * width + 26 + barrier)
+        return shape.steps * (0.21 * products + 3.9 * rows * width + 1350)
+    return shape.steps * (0.069 * products + 1.6 * rows * width + 26 + barrier)
 
 
 def sparse(shape: Shape, taped: bool, counts: Counts, one_by_one: bool) -> float:

@@ -9,7 +9,7 @@ import sysconfig
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import addressof, byref, c_double, c_float, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import addressof, byref, c_double, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,10 @@ class Layer(ctypes.Structure):
 class Gaussian(ctypes.Structure):
     """A Gaussian gate, and where the gradients of its values go. `Gaussian` in native/engine.h."""
 
-    _fields_ = [(name, c_void_p) for name in ("times", "mu", "sigma", "d_mu", "d_sigma")]
+    _fields_ = [
+        *((name, c_void_p) for name in ("times", "mu", "sigma", "d_mu", "d_sigma")),
+        *((name, c_int32) for name in ("wide", "unused")),
+    ]
 
 
 class _Gradients(ctypes.Structure):
@@ -63,8 +66,9 @@ def engine() -> ctypes.CDLL | None:
             library.glstm_schedule.argtypes = [c_void_p, c_int32, c_int32]
             library.glstm_open_cells.restype = c_int64
             library.glstm_open_cells.argtypes = [c_void_p, c_int64]
-            library.glstm_gaussian_table.restype = c_int64
-            library.glstm_gaussian_table.argtypes = [c_void_p, c_float, c_double, c_int32, c_int32, c_void_p]
+            library.glstm_gaussian_exponents.restype = c_int64
+            library.glstm_gaussian_exponents.argtypes = [c_void_p, *[c_double] * 2, *[c_int32] * 2, *[c_void_p] * 2]
+            library.glstm_gaussian_table.argtypes = [*[c_void_p] * 3, c_double, c_int32, c_int32, c_void_p]
             library.glstm_gaussian_slopes.argtypes = [c_void_p, c_void_p, c_void_p, c_int32, c_int32]
             library.glstm_schedule_free.argtypes = [c_void_p]
             library.glstm_sparse_tape_size.restype = c_size_t
@@ -169,11 +173,10 @@ def sparse_path(x_shape: Sequence[int], k: Tensor, everything: bool, taped: bool
     team = 1 if taped else library.glstm_team_size(byref(layer))
     shape = cost.Shape(steps, batch, inputs, k.shape[1], library.glstm_lanes(-1), max(1, threads), team)
     dense = cost.dense(shape, taped)
-    if (
-        forced is None
-        and cost.sparse_at_least(shape, taped, library.glstm_open_cells(k.data_ptr(), k.numel())) >= dense
-    ):
-        return None  # without building a schedule that would not be used
+    if forced is None:
+        open_cells = library.glstm_open_cells(k.data_ptr(), k.numel())
+        if cost.sparse_at_least(shape, taped, open_cells) >= dense:
+            return None  # without building a schedule that would not be used
     schedule = Schedule(k)
     time, one_by_one = cost.best_sparse(shape, taped, schedule.counts)
     if forced is None and time >= dense:

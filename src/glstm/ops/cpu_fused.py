@@ -1,13 +1,13 @@
 """A layer with a Gaussian gate as one node of autograd on the C engine.
 
 torch would make the table of openness, and the gradients of its values, with a dozen operators on T x H numbers each.
-For few sparse sequences these take longer than the layer. The engine computes them where units are open.
+For few sparse sequences these take longer than the layer. Here they are computed where units are open.
 """
 
 from collections.abc import Sequence
 from ctypes import byref
 from dataclasses import dataclass
-from math import log, sqrt
+from math import ceil, exp, log, sqrt
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from glstm.ops import cpu
 from glstm.ops.contract import Inputs
-from glstm.ops.fused import GAUSSIAN, Call, Gate, Made, Maybe, match, shape_of
+from glstm.ops.fused import GAUSSIAN, TIME_TYPES, Call, Gate, Made, Maybe, match, shape_of
 
-SMALLEST = 87.0  # -log of it: below, k is 0 without any threshold
+# The logarithm of k, in each dtype of times, below which it is 0 without any threshold: as in glstm/gates.py.
+LEAST = {dtype: ceil(log(torch.finfo(dtype).tiny)) for dtype in TIME_TYPES}
 
 
 def fits(x: Tensor) -> bool:
@@ -31,7 +32,7 @@ def plan_for(
     per_sample = isinstance(call.times, Tensor) and call.times.dim() != 1
     if not taped or call.gate.kind != GAUSSIAN or per_sample or x.numel() == 0:
         return None
-    shapes = (x.shape, *map(shape_of, (*weights, h0, c0)), *map(shape_of, values))
+    shapes = tuple(map(shape_of, (x, *weights, h0, c0, *values)))
     return Plan(call) if match(shapes, call, x.shape[0]) else None
 
 
@@ -41,7 +42,7 @@ class Plan:
 
     def forward(
         self, times: Maybe, x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Maybe, b_hh: Maybe, h0: Maybe, c0: Maybe,
-        *values
+        *values: Tensor,
     ) -> tuple[Made, Any, tuple[Tensor, ...]]:  # fmt: skip
         moments = self.moments(times)
         k = table(self.call.gate, moments, *values)
@@ -59,44 +60,50 @@ class Plan:
     ) -> list[Maybe]:
         _, x, w_ih, w_hh, b_ih, b_hh, _, _, mu, sigma, moments, k, h0, c0, tape = saved
         mu, sigma = cpu.plain(mu), cpu.plain(sigma)
-        d_mu, d_sigma = torch.empty_like(mu), torch.empty_like(sigma)
+        d_mu, d_sigma = torch.zeros_like(mu), torch.zeros_like(sigma)
         gate = gaussian(moments, mu, sigma, d_mu, d_sigma)
-        how, schedule = record
+        inputs, (how, schedule) = Inputs(x, w_ih, w_hh, b_ih, k, None, h0, c0), record
         dx, dw_ih, dw_hh, db, _, _, dh0, dc0 = cpu.backward(
-            (*gradients, None), Inputs(x, w_ih, w_hh, b_ih, k, None, h0, c0), tape, how, schedule,
-            self.call.candidate, needs[0], needs[5], gate,
-        )  # fmt: skip
+            (*gradients, None), inputs, tape, how, schedule, self.call.candidate, needs[0], needs[5], gate
+        )
         return [
             dx, dw_ih, dw_hh, db, None if db is None or b_hh is None else db.clone(), dh0,
             dc0 if needs[6] else None, d_mu, d_sigma,
         ]  # fmt: skip
 
     def moments(self, times: Maybe) -> Tensor:
-        """The times (T,), relative, in the order in which x is read."""
+        """The times (T,) as the gate gets them, in the order in which x is read."""
         _, _, _, origin, unit = self.call.gate
         if times is None:
             counted = self.call.times
             assert isinstance(counted, range)
-            times = torch.arange(counted.start, counted.stop, dtype=torch.float64, device="cpu")
-        moments = times.double()
+            times = torch.arange(counted.start, counted.stop, dtype=torch.float32, device="cpu")
         if (origin, unit) != (0.0, 1.0):
-            moments = (moments - origin) / unit
-        return (moments.flip(0) if self.call.backwards else moments).contiguous()
+            times = ((times.double() - origin) / unit).float()
+        return (times.flip(0) if self.call.backwards else times).contiguous()
 
 
 def gaussian(moments: Tensor, mu: Tensor, sigma: Tensor, *gradients: Tensor) -> cpu.Gaussian:
     """The caller keeps the tensors: the engine has only their addresses."""
-    return cpu.Gaussian(*(part.data_ptr() for part in (moments, mu, sigma, *gradients)))
+    at = [part.data_ptr() for part in (moments, mu, sigma, *gradients)]
+    return cpu.Gaussian(*at, wide=moments.dtype is torch.float64)
 
 
 def table(gate: Gate, moments: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
-    """k (T, H)"""
+    """k (T, H), bit for bit what `Gaussian.openness` and a threshold make, but computed where it may not be 0."""
     library = cpu.engine()
     assert library is not None
     mu, sigma = cpu.plain(mu), cpu.plain(sigma)
-    k = mu.new_empty(len(moments), len(mu))
-    reach = sqrt(min(-log(gate.threshold), SMALLEST)) if gate.threshold > 0 else sqrt(SMALLEST)
-    values = gaussian(moments, mu, sigma)
-    made = library.glstm_gaussian_table(byref(values), gate.threshold, reach, *k.shape, k.data_ptr())
-    cpu.require_memory(made < 0)
+    k, ranges = mu.new_empty(len(moments), len(mu)), mu.new_empty(2 * len(mu), dtype=torch.int32)
+    exponents = moments.new_empty(k.numel())  # memory not written to is never allocated
+    values, least = gaussian(moments, mu, sigma), LEAST[moments.dtype]
+    reach = sqrt(min(-log(gate.threshold), -least) if gate.threshold > 0 else -least)
+    count = library.glstm_gaussian_exponents(
+        byref(values), reach, least, *k.shape, ranges.data_ptr(), exponents.data_ptr()
+    )
+    exponentials = exponents[:count].exp_()
+    limit = max(gate.threshold, 1.01 * exp(least))
+    library.glstm_gaussian_table(
+        byref(values), ranges.data_ptr(), exponentials.data_ptr(), limit, *k.shape, k.data_ptr()
+    )  # fmt: skip
     return k

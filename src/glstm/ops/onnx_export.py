@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from glstm.errors import UserError
 
 DOMAIN, VERSION = "glstm", 1  # of the functions in an exported file
-OLDEST_OPSET = 13
+OLDEST_OPSET = 15  # a file of an older one cannot contain functions
 
 
 def exporting() -> bool:
@@ -145,13 +145,14 @@ class _Function:
     """
 
     candidate: str
+    hidden: int
     tables: int  # 1, or 2 if the output has its own
     kind: str  # of the numbers, such as FLOAT
     onnx_opset: int
 
     @property
     def name(self) -> str:
-        return f"gated_lstm_{self.candidate}_{self.kind.lower()}" + "_k_h" * (self.tables - 1)
+        return f"gated_lstm_{self.candidate}_{self.hidden}_{self.kind.lower()}" + "_k_h" * (self.tables - 1)
 
     @property
     def opset(self) -> SimpleNamespace:
@@ -163,7 +164,7 @@ class _Function:
         graph, inputs = Graph(opset=self.onnx_opset), ["sums", "w_hh", "h0", "c0", "k", "k_h"][: 4 + self.tables]
         sums, w_hh, h0, c0, k, *k_h = inputs
         options = {"k_h": k_h[0] if k_h else None, "kind": TensorProto.DataType.Value(self.kind)}
-        results = recurrence(graph, sums, k, w_hh, h0, c0, self.candidate, **options)
+        results = recurrence(graph, sums, k, w_hh, h0, c0, self.candidate, self.hidden, **options)
         outputs = ["h", "h_n", "c_n"]
         for made, name in zip(results, outputs, strict=True):
             graph.named(made, name)
@@ -178,10 +179,10 @@ def _symbolic(g, x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, sequence, cells, t
     sums = g.op("MatMul", x, g.op("Transpose", w_ih, perm_i=[1, 0]))
     sums = sums if b.node().mustBeNone() else g.op("Add", sums, b)
     tables = [k] if k_h.node().mustBeNone() else [k, k_h]
-    function = _Function(candidate, len(tables), KINDS[x.type().scalarType()], g.opset)
+    hidden = w_hh.type().sizes()[-1]
+    function = _Function(candidate, hidden, len(tables), KINDS[x.type().scalarType()], g.opset)
     recurrent = g.op("Transpose", w_hh, perm_i=[1, 0])
     h, h_n, c_n = g.onnxscript_op(function, sums, recurrent, h0, c0, *tables, outputs=3)
-    hidden = w_hh.type().sizes()[-1]
     h.setType(x.type().with_sizes([None, None, hidden]))
     for state in (h_n, c_n):
         state.setType(x.type().with_sizes([None, hidden]))

@@ -39,7 +39,9 @@ class Graph:
         self.nodes.append(helper.make_node("Identity", [value], [name]))
 
 
-def value_info(name: str, shape: Sequence[int | str] | None, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+def value_info(
+    name: str, shape: Sequence[int | str | None] | None, kind: int = TensorProto.FLOAT
+) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
 
 
@@ -51,9 +53,9 @@ def recurrence(
     h0: str,
     c0: str,
     candidate: str,
+    hidden: int,
     *,
     k_h: str | None = None,
-    hidden: int | None = None,
     kind: int = TensorProto.FLOAT,
     backwards: bool = False,
     name: str = "",
@@ -61,7 +63,7 @@ def recurrence(
     """All h (T, B, H), the last h and the last c (B, H), of one layer and direction.
 
     sums (T, B, 4H) are those of inputs and biases, w_hh is transposed, (H, 4H); k and k_h are (T, H) or (T, B, H).
-    `hidden`, where it is known, is H; `kind` is the type of all numbers.
+    `hidden` is H, and `kind` the type of all numbers.
     """
     body = Graph(f"in{name}_", graph)
     tables = [k] if k_h is None else [k, k_h]
@@ -71,7 +73,7 @@ def recurrence(
     outputs = [body.prefix + one for one in ("h_next", "c_next", "h_out")]
     for made, one in zip((h_new, c_new, h_new), outputs, strict=True):
         body.named(made, one)
-    state, gates = (None, None) if hidden is None else (["batch", hidden], ["batch", 4 * hidden])
+    state, gates = [None, hidden], [None, 4 * hidden]  # ONNX Runtime wants to know how many axes there are
     shapes = {h: state, c: state, read: gates, **dict.fromkeys(opened)}
     inputs = [value_info(one, shape, kind) for one, shape in shapes.items()]
     results = [value_info(one, state, kind) for one in outputs]

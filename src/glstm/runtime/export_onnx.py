@@ -183,7 +183,7 @@ def _scan(graph: Graph, layer: GatedLSTM, suffix: str, x: str, times: str, zeros
     sums, k = _input_sums(graph, layer, suffix, x), openness_of(graph, layer, suffix, times)
     all_h, h_n, _ = recurrence(
         graph, sums, k, _transposed(graph, layer.weights(suffix).w_hh), zeros, zeros, layer.candidate,
-        hidden=layer.hidden_size, backwards=suffix.endswith("_reverse"), name=suffix,
+        layer.hidden_size, backwards=suffix.endswith("_reverse"), name=suffix,
     )  # fmt: skip
     return h_n, all_h
 

@@ -19,6 +19,7 @@ from glstm import masks
 from glstm.advice import about_rate, shares_of_rate, values_in_time
 from glstm.data.task import Batch, Stage, Task
 from glstm.errors import GateWarning, UserError
+from glstm.fused import by_tables
 from glstm.gates import Gaussian, Periodic
 from glstm.layers import gated_layers
 from glstm.ops.gpu import choice, sparse
@@ -301,7 +302,7 @@ class Population:
         def run(group: Group, rows: Tensor) -> Tensor:
             if self.device.type == "cpu":
                 self._seed_torch(self.settings[group.rows[0]].seed)
-            with self._autocast():
+            with self._autocast(), by_tables():
                 return group.call(self.objectives[group.rows[0]], rows, *self._arguments(group, keys, wanted))
 
         # A graph is the same for all steps, so on CUDA those that are done are computed, too; their rates are 0.

@@ -74,6 +74,9 @@ class OpenUnits:
         return self.room
 
     def _worthwhile(self, tables: list[choice.Counts]) -> bool:
+        """With few samples never, as without a graph: so a graph makes the same bits as its kernels one by one."""
+        if len(self.stack.models) * self.batch < choice.WORTH_COUNTING:
+            return False
         layer: Any = self.stack.models[0].layer
         assert self.stack.times is not None
         shape = gpu.shape_of(

@@ -56,7 +56,7 @@ def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, whe
     ranks = scan.ranks_for(hidden, tiles, device.major >= 9, processors)
     if not ranks:
         return None
-    samples = scan.samples_for(batch, models, ranks, processors)
+    samples = scan.samples_for(hidden, batch, models, ranks, processors)
     shape = scan.Shape(models, length, batch, hidden, exact, ranks, samples, room)
     return shape if shape.shared_bytes <= room else None
 
@@ -113,7 +113,7 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
         piece = x.shape[-3] if taped else max(1, PIECE // (6 * h0.numel()))
         *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, exact_for(dtype), piece)
     outputs = _without_axis(outputs) if one else outputs
-    h, h_n, c_n, c = (None if part is None else part.to(dtype) for part in outputs)
+    h, h_n, c_n, c = _in_dtype(outputs, dtype)
     schedule = chosen.schedule if chosen else None
     return Made(h, h_n, c_n, c, tape if taped else None, schedule=schedule)  # pyright: ignore[reportArgumentType]
 
@@ -166,7 +166,7 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
         found = (dw_ih, multiply(across, rows), da.sum(1), dk, dh0, dc0)
     dw_ih, dw_hh, db, dk, dh0, dc0 = _without_axis(found) if one else found
     wanted = (dx, dw_ih, dw_hh, None if b is None else db, dk, None, dh0 if need_h0 else None, dc0)
-    return tuple(None if part is None else part.to(dtype) for part in wanted)
+    return _in_dtype(wanted, dtype)
 
 
 def _with_axis(inputs: Inputs) -> Inputs:
@@ -185,4 +185,17 @@ def _without_axis(tensors: Iterable[Tensor | None]) -> list:
 
 def _as_floats(*tensors: Tensor | None) -> list:
     """As the kernels read them: float32, contiguous, without torch's lazy negation."""
-    return [None if tensor is None else tensor.resolve_neg().float().contiguous() for tensor in tensors]
+    return [tensor if tensor is None or _as_read(tensor) else _as_float(tensor) for tensor in tensors]
+
+
+def _as_read(tensor: Tensor) -> bool:
+    """Most are: to ask costs less than three operations that do nothing."""
+    return tensor.dtype is torch.float32 and tensor.is_contiguous() and not tensor.is_neg()
+
+
+def _as_float(tensor: Tensor) -> Tensor:
+    return tensor.resolve_neg().float().contiguous()
+
+
+def _in_dtype(parts: Iterable[Any], dtype: torch.dtype) -> tuple:
+    return tuple(part if part is None or part.dtype is dtype else part.to(dtype) for part in parts)

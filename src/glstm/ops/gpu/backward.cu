@@ -4,7 +4,7 @@
 #define K_AT (H_AT + H_WORDS)
 #define DH_AT (K_AT + K_WORDS)
 #define DC_AT (DH_AT + (SEQUENCE ? CELLS : 0))
-#define DURING (RANKS == 1)
+#define DURING (RANKS == 1 && WARPS <= 4) // the next step is prepared during the products; with more warps they hide each other's
 #define CHUNKS (SIZE * UNITS / TILE + (SIZE * UNITS < TILE)) // that a thread sends to memory
 
 // da_rows: (T, B, RANKS, WARPS, 4 gates, 8 UNITS), the left side of the weights' gradient, transposed. dk: (T, B, H), or (tiles, T, H)
@@ -59,14 +59,16 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
   u16 *chunk_at = (u16 *)da_rows + ((model * T + T - 1) * B + at.tile * SIZE + chunk_sample) * (4 * HP) + at.rank * 4 * OWN + chunk_column;
 
   Ahead<DC_AT + (SEQUENCE == 2 ? CELLS : 0)> ahead;
+  const Asker of_k = asker_of_k(at);
   float soon_k[K_WORDS]; // of the step that is asked for next, where it matters whose part of the tape is wanted
   auto k_place = [&](int n) { return k_at[K_PER_SAMPLE ? n % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? n / SAMPLES : n); };
   auto look_at_k = [&]() {
 #pragma unroll
     for (int n = 0; n < K_WORDS; n++) soon_k[n] = load_early(k_place(n));
   };
-  // What is not wanted was never written either.
-  auto ask = [&](bool skips) {
+  // What is not wanted of the tape was never written either. Gradients that are the same at every step are copied once into
+  // each place of the ring.
+  auto ask = [&](bool skips, bool first) {
     bool somebody = false;
 #pragma unroll
     for (int n = 0; n < K_WORDS; n++) somebody |= skips && at.unit(K_PER_SAMPLE ? n / SAMPLES : n) < H && soon_k[n] != 0;
@@ -76,12 +78,12 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
     ahead.ask<CELLS>(C_AT, tape.c, wanted);
     ahead.ask<H_WORDS>(H_AT, tape.h, wanted);
 #pragma unroll
-    for (int n = 0; n < K_WORDS; n++) ahead.ask<1>(K_AT + n, k_place(n));
+    for (int n = 0; n < K_WORDS; n++) ahead.ask(K_AT + n, k_place(n), of_k);
 #pragma unroll
     for (int cell = 0; cell < CELLS; cell++) {
       const i64 place = grad_at + cell % SAMPLES * by_sample + cell / SAMPLES * 8 * by_unit;
-      if (SEQUENCE) ahead.ask<1>(DH_AT + cell, dh_all + place, real[cell]);
-      if (SEQUENCE == 2) ahead.ask<1>(DC_AT + cell, dc_all + place, real[cell]);
+      if (SEQUENCE) ahead.ask<1>(DH_AT + cell, dh_all + place, real[cell] && (first || by_step != 0));
+      if (SEQUENCE == 2) ahead.ask<1>(DC_AT + cell, dc_all + place, real[cell] && (first || by_step != 0));
     }
     ahead.end_of_questions();
   };
@@ -101,7 +103,9 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
     for (int n = 0; n < GATE_WORDS; n += GATE_PIECE) ahead.take<GATE_PIECE>(n);
     ahead.take<CELLS>(C_AT), ahead.take<H_WORDS>(H_AT);
 #pragma unroll
-    for (int n = K_AT; n < DC_AT + (SEQUENCE == 2 ? CELLS : 0); n++) ahead.take<1>(n);
+    for (int n = 0; n < K_WORDS; n++) ahead.take(K_AT + n, of_k);
+#pragma unroll
+    for (int n = DH_AT; n < DC_AT + (SEQUENCE == 2 ? CELLS : 0); n++) ahead.take<1>(n);
   };
   auto prepare = [&]() {
 #pragma unroll
@@ -119,7 +123,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
 #pragma unroll 1
   for (int step = 0; step < AHEAD; step++) {
     ahead.next();
-    ask(false);
+    ask(false, true);
     move_on(step + 1 < T);
   }
   collect();
@@ -171,11 +175,13 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
         if (EXACT) store_across<4>(write_at + turn + DA_TABLE + half * 64, DA_STRIDE, rest);
       }
       auto request = [&]() {
-        ask(skips);
+        __syncwarp(); // all have taken k, before one thread asks for another in its place
+        ask(skips, false);
         move_on(step + 1 + AHEAD < T);
         if (skips) look_at_k();
       };
-      if (AHEAD == 1) request(); // into registers: the earlier, the better
+      constexpr bool during = DURING && AHEAD > 1 && !skips;
+      if (!during) request();
       __syncthreads();
       uint4 chunks[CHUNKS]; // read before the products, written to memory during them
 #pragma unroll
@@ -184,7 +190,6 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
           chunks[n] = *(const uint4 *)(da_shared[step & 1][0] + (chunk_sample % SIZE + n * TILE / UNITS) * APART * DA_STRIDE + chunk_column);
       const float chunk_back = back_of_warp[step & 1][chunk_column / (32 * UNITS)];
       // What the products do not change: made during them or, in a cluster, while their sums are on their way.
-      constexpr bool during = DURING && AHEAD > 1 && !skips;
       auto meanwhile = [&]() {
 #pragma unroll
         for (int n = 0; n < CHUNKS; n++)
@@ -206,7 +211,7 @@ backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64
             if (at.column == 0 && at.unit(n) < H) dk_at[n * 8] = sum;
           }
         dk_at -= K_PER_SAMPLE ? B * H : H;
-        if (AHEAD > 1) request();
+        if (during) request();
         collect();
         prepare();
       };
@@ -294,7 +299,7 @@ extern "C" __global__ void finish(const float *__restrict__ product, const float
   if (!dk) {
     float *out = n < H ? dv_0 : n < 2 * H ? dv_1 : n < 3 * H ? dv_2 : nullptr;
     if (!out) return;
-#pragma unroll 8
+#pragma unroll 16
     for (int chunk = 0; chunk < chunks; chunk++) sum += gate_parts[(i64)chunk * 3 * H + n];
     out[n % H] = sum;
   } else if (!K_PER_SAMPLE && n < models * steps) {

@@ -15,18 +15,17 @@ import torch
 from torch import Tensor
 
 from glstm.ops.gpu import sparse
-from glstm.ops.gpu.scan import Shape, tiles_of
+from glstm.ops.gpu.scan import SCHEDULERS, Shape, tiles_of
 from glstm.ops.gpu.sparse import Kind, Room, Schedule
 
 Counts = Sequence[Sequence[int]]  # of the schedule of each model
 
-SCHEDULERS = 4  # of a multiprocessor: each runs one warp at a time
 BLOCK_THREADS = 256  # a block of the dense path with so many has the registers of a multiprocessor
 WORTH_COUNTING = 1056  # samples of all models: with fewer, nobody waits for the device
 MANY_SAMPLES = 2 * WORTH_COUNTING  # of one model: with fewer, the dense path is faster however few units are open
 GROWTH = 1.3  # of room for pairs, from one size to the next
 SPARE = 1.03  # of the pairs of one call, what the next one may need
-MOST_ROOMS = 64
+MOST_CALLS = 64  # that are remembered
 
 _forced: list[str] = []
 
@@ -46,23 +45,30 @@ class Call(NamedTuple):
         return Kind(shape.hidden, self.inputs, room.blocks, self.candidate, shape.exact, warps)
 
 
-class Guess(NamedTuple):
-    """The room that a call like the last one needs: the host does not wait for what is counted before it starts. The
-    counts come into the host's memory in the meantime."""
+class Last(NamedTuple):
+    """What the last call of a kind needed, and a little more. The next one takes that, and does not wait for what is
+    counted before it starts: counts come into the host's memory in the meantime."""
 
-    call: Call
+    room: Room
     counts: Tensor
     counted: torch.cuda.Event | None
+
+    @classmethod
+    def of(cls, room: Room, schedule: Schedule) -> "Last":
+        counts = schedule.counts
+        host = torch.empty(counts.shape, dtype=counts.dtype, pin_memory=counts.is_cuda)
+        return cls(room, host, torch.cuda.Event() if counts.is_cuda else None)
 
 
 class Chosen(NamedTuple):
     kind: Kind
     room: Room
     schedule: Schedule
-    guess: Guess | None = None
+    call: Call | None = None
+    guess: Last | None = None
 
 
-_rooms: dict[tuple[Call, torch.device], Room | None] = {}  # that the last calls of each kind needed; None: dense
+_last_calls: dict[tuple[Call, torch.device], Last] = {}
 
 
 @dataclass
@@ -112,44 +118,42 @@ def choose(
     if not _forced and not (shape.models * shape.batch >= WORTH_COUNTING and may_wait(k)):
         return None
     schedule = sparse.schedule_of(k)
-    room = None if _forced else _rooms.get((call, k.device))
-    if room is not None:
-        counts = schedule.counts.new_empty(schedule.counts.shape, device="cpu", pin_memory=k.is_cuda)
-        counts.copy_(schedule.counts, non_blocking=True)
-        counted = torch.cuda.Event() if k.is_cuda else None
-        if counted is not None:
-            counted.record(torch.cuda.current_stream(k.device))
-        return Chosen(call.kind(room), room, schedule, Guess(call, counts, counted))
-    return _fitting(call, schedule, schedule.counts.tolist())
+    last = None if _forced else _last_calls.pop((call, k.device), None)  # nobody else writes to its memory meanwhile
+    if last is not None:
+        last.counts.copy_(schedule.counts, non_blocking=True)
+        if last.counted is not None:
+            last.counted.record(torch.cuda.current_stream(k.device))
+        return Chosen(call.kind(last.room), last.room, schedule, call, last)
+    return _fitting(call, schedule, schedule.counts.tolist(), None)
 
 
 def confirmed(chosen: Chosen) -> Chosen | None:
     """To be asked when the forward pass is on its way. If it has less room than it needs, another choice."""
-    if chosen.guess is None:
+    last, room = chosen.guess, chosen.room
+    if last is None or chosen.call is None:
         return chosen
-    call, counts, counted = chosen.guess
-    if counted is not None:
-        counted.synchronize()
-    found = counts.tolist()
-    fitting, needed, room = _fitting(call, chosen.schedule, found), room_for(found), chosen.room
+    if last.counted is not None:
+        last.counted.synchronize()
+    found = last.counts.tolist()
+    fitting, needed = _fitting(chosen.call, chosen.schedule, found, last), room_for(found)
     enough = needed is not None and needed.blocks <= room.blocks and needed.pairs <= room.pairs
     return chosen if enough else fitting
 
 
-def _fitting(call: Call, schedule: Schedule, counts: Counts) -> Chosen | None:
-    """What suffices for these counts; it is remembered, with a little more for next time."""
+def _fitting(call: Call, schedule: Schedule, counts: Counts, last: Last | None) -> Chosen | None:
+    """What suffices for these counts. It is remembered, with a little more for the next call."""
     room = room_for(counts)
     if room is None or not call.kind(room).fits:
         return None
     if not _forced:
-        shape = call.shape
-        worth = worthwhile(shape, call.taped, call.multiprocessors, counts)
-        while len(_rooms) >= MOST_ROOMS:
-            del _rooms[next(iter(_rooms))]
-        key = call, schedule.counts.device
-        _rooms[key] = Room(room.blocks, ceil(SPARE * room.pairs)) if worth else None
-        if not worth:
+        if not worthwhile(call.shape, call.taped, call.multiprocessors, counts):
             return None
+        while len(_last_calls) >= MOST_CALLS:
+            del _last_calls[next(iter(_last_calls))]
+        spare = Room(room.blocks, ceil(SPARE * room.pairs))
+        _last_calls[call, schedule.counts.device] = (
+            Last.of(spare, schedule) if last is None else last._replace(room=spare)
+        )
     return Chosen(call.kind(room), room, schedule)
 
 
@@ -184,7 +188,7 @@ def room_to_grow(counts: Counts, before: Room | None) -> Room | None:
 
 
 # Estimates in microseconds, from calls of ten shapes on an H200. Only their ratio matters.
-SPILLING = 3  # blocks of slots from which on the way back has more numbers than registers: 1.9 times as long
+SPILLING = 4  # blocks of slots from which on the way back has more numbers than registers: 1.5 times as long
 
 
 class Cost(NamedTuple):
@@ -195,9 +199,13 @@ class Cost(NamedTuple):
     block: float  # a step of a block of 8 slots
     afresh: float  # a sum over closed units, for each of these
     span: float  # between two of which units open or close
+    shared: float  # of a scheduler that a warp has alone, what each of several takes
 
 
-COSTS = {False: Cost(150, 0.2, 0.12, 0.011, 1.2), True: Cost(400, 0.6, 0.38, 0.032, 5.8)}  # with a tape: both passes
+COSTS = {  # without a tape; with one, for both passes
+    False: Cost(100, 0.1, 0.05, 0.008, 0.7, 0.65),
+    True: Cost(100, 0.45, 0.43, 0.0125, 3.4, 0.47),
+}
 
 
 def worthwhile(shape: Shape, taped: bool, multiprocessors: int, counts: Counts) -> bool:
@@ -219,7 +227,7 @@ def sparse_time(shape: Shape, taped: bool, multiprocessors: int, counts: Counts)
     )
     cost, slots = COSTS[taped], max(count[sparse.SLOTS] for count in counts)
     each = cost.block * blocks + cost.afresh * afresh * shape.hidden + cost.span * spans + cost.step * shape.steps
-    each *= (1.9 if taped and slots > 8 * (SPILLING - 1) else 1.0) * (1.5 if shape.exact else 1.0)
+    each *= (1.5 if taped and slots > 8 * (SPILLING - 1) else 1.0) * (1.6 if shape.exact else 1.0)
     # Warps that share a scheduler: two of them hardly disturb each other.
     sharing = shape.models * tiles_of(shape.batch) / (SCHEDULERS * multiprocessors)
-    return cost.launches + each * max(1.0, 0.55 * sharing)
+    return cost.launches + each * max(1.0, cost.shared * sharing)

@@ -71,38 +71,27 @@ struct Sums {
   }
 };
 
-// A warp's 8 x 8 numbers, from (unit, two columns) in a thread to (sample, eight units): in each of four threads, or in each
-// of eight, where every second column is empty.
-#define ALIKE (8 / SAMPLES)
-__device__ __forceinline__ uint4 by_sample(u32 two_columns) {
-  const u32 t = transpose(two_columns);
-  const int first = threadIdx.x & (32 - ALIKE);
-  return make_uint4(__shfl_sync(0xffffffffu, t, first), __shfl_sync(0xffffffffu, t, first + 1),
-                    __shfl_sync(0xffffffffu, t, first + 2), __shfl_sync(0xffffffffu, t, first + 3));
-}
-
 // h of all units, in two tables that alternate; every block has its own.
 struct Exchange {
   Mail mail;
   u32 write_at;
   __device__ __forceinline__ Exchange(u32 tables, i64 *barriers, const Place &at) : mail(barriers, 2 * (1 + EXACT) * SIZE * HP) {
-    write_at = tables + (at.row / APART * APART * H_STRIDE + (at.rank * WARPS + at.warp) * 8) * 2;
+    write_at = tables + (at.row * H_STRIDE + (at.rank * WARPS + at.warp) * 8 + at.column * 2) * 2;
   }
   __device__ __forceinline__ void wait(int t) const {
     if (t > 0) mail.wait(t - 1);
   }
-  // Of the threads that have the same sample's eight units, each sends them to other blocks.
+  // Transposed, a thread has two units of one row, which it sends to every block. To collect eight first takes longer.
   __device__ __forceinline__ void pass(int t, int T, const Place &at, const float h[CELLS]) const {
     if (t + 1 == T) return;
     const u32 to = write_at + ((t + 1) & 1) * (1 + EXACT) * H_TABLE, rounded = as_columns(h);
-    const uint4 units = by_sample(rounded), rest = EXACT ? by_sample(rest_of_columns(h, rounded)) : units;
+    const u32 units = transpose(rounded), rest = EXACT ? transpose(rest_of_columns(h, rounded)) : units;
+    if (at.row % APART == 0)
 #pragma unroll
-    for (int first = 0; first < RANKS; first += ALIKE) {
-      const int rank = first + at.lane % ALIKE;
-      if (RANKS % ALIKE && rank >= RANKS) break;
-      mail.post(t, rank, to, units);
-      if (EXACT) mail.post(t, rank, to + H_TABLE, rest);
-    }
+      for (int rank = 0; rank < RANKS; rank++) {
+        mail.post(t, rank, to, units);
+        if (EXACT) mail.post(t, rank, to + H_TABLE, rest);
+      }
   }
   __device__ __forceinline__ void end_step() const {}
 };

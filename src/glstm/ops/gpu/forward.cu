@@ -1,7 +1,7 @@
 #define DURING (RANKS == 1) // a step's loads and stores are made during its products; else while it waits for other blocks
 #define INPUT_WORDS (D ? SAMPLES * D : 4 * CELLS) // that a thread reads at every step, besides k
 
-// x: (T, B, D), or where D is 0 the input's share of the gates (T, B, 4H); x_model: numbers from one model's to the next
+// x: (T, B, D), or where D is 0 the input's share of the gates (T, B, 4H), without the bias; x_model: numbers from one model's to the next
 // one's, 0 where all read the same. h0 and c0: null for zeros. rows: (T, B, ROW), the right side of the weights' gradient.
 extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih, const float *__restrict__ b,
@@ -26,7 +26,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
   for (int g = 0; g < 4; g++)
 #pragma unroll
     for (int n = 0; n < UNITS; n++) {
-      bias[g][n] = at.unit(n) < H && D ? b[g * H + at.unit(n)] : 0;
+      bias[g][n] = at.unit(n) < H ? b[g * H + at.unit(n)] : 0;
 #pragma unroll
       for (int d = 0; d < D; d++) w[g][n][d] = at.unit(n) < H ? w_ih[(g * H + at.unit(n)) * D + d] : 0;
     }
@@ -51,6 +51,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
 
   // Addresses are incremented from step to step, not computed again: the number of instructions limits a step.
   Ahead<INPUT_WORDS + K_WORDS> ahead;
+  const Asker of_x = asker_of_x(at), of_k = asker_of_k(at);
   const float *x_at[SAMPLES], *k_at[SAMPLES];
 #pragma unroll
   for (int s = 0; s < SAMPLES; s++) {
@@ -58,20 +59,21 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
     k_at[s] = k + (K_PER_SAMPLE ? at.sample_there(s, B) * H : 0);
   }
   auto ask = [&]() {
+    __syncwarp(); // all have taken what was there, before one thread asks for more in its place
 #pragma unroll
     for (int n = 0; n < INPUT_WORDS; n++) {
       const int cell = n / 4, s = D ? n / (D ? D : 1) : cell % SAMPLES;
-      ahead.ask<1>(n, x_at[s] + (D ? n % (D ? D : 1) : n % 4 * H + at.unit_there(cell / SAMPLES)));
+      ahead.ask(n, x_at[s] + (D ? n % (D ? D : 1) : n % 4 * H + at.unit_there(cell / SAMPLES)), of_x);
     }
 #pragma unroll
     for (int n = 0; n < K_WORDS; n++)
-      ahead.ask<1>(INPUT_WORDS + n, k_at[K_PER_SAMPLE ? n % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? n / SAMPLES : n));
+      ahead.ask(INPUT_WORDS + n, k_at[K_PER_SAMPLE ? n % SAMPLES : 0] + at.unit_there(K_PER_SAMPLE ? n / SAMPLES : n), of_k);
     ahead.end_of_questions();
   };
   auto take = [&]() {
     ahead.wait();
 #pragma unroll
-    for (int n = 0; n < INPUT_WORDS + K_WORDS; n++) ahead.take<1>(n);
+    for (int n = 0; n < INPUT_WORDS + K_WORDS; n++) ahead.take(n, n < INPUT_WORDS ? of_x : of_k);
   };
   auto move_on = [&](bool more) {
 #pragma unroll
@@ -127,7 +129,7 @@ forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih
         somebody |= open[cell] != 0;
 #pragma unroll
         for (int g = 0; g < 4; g++) {
-          float sum = D ? bias[g][n] : ahead.number(D ? 0 : 4 * cell + g);
+          float sum = D ? bias[g][n] : bias[g][n] + ahead.number(D ? 0 : 4 * cell + g);
 #pragma unroll
           for (int d = 0; d < D; d++) sum = fmaf(w[g][n][d], ahead.number(s * D + d), sum);
           sums.start(g, n, s, sum);

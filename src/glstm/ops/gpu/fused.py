@@ -15,7 +15,7 @@ from torch import Tensor
 from glstm.ops import gpu
 from glstm.ops.fused import Call, Gate, Made, Maybe, match, shape_of
 from glstm.ops.gpu import scan
-from glstm.ops.gpu.products import drive_of, multiply
+from glstm.ops.gpu.products import multiply, share_of
 from glstm.ops.gpu.runtime import HERE, Kernels, Prepared
 from glstm.ops.gpu.scan import at
 
@@ -24,7 +24,7 @@ COUNTED, FLOATS, DOUBLES = range(3)
 MOST_VALUES = 3
 WIDTH = {torch.float32: FLOATS, torch.float64: DOUBLES}
 THREADS, LANES, ROWS = 256, 32, 8  # of the gate's kernels
-CHUNKS = 64  # of a table's rows, whose gradients are summed at the same time
+CHUNKS = 128  # of a table's rows, whose gradients are summed at the same time
 MOST_PLANS = 256
 
 
@@ -146,7 +146,7 @@ class Plan:
         start = tape.data_ptr()
         k, b = start + self.k_at, start + self.b_at
         self.open_gate(times_at, *values_at, *[0] * (MOST_VALUES - self.values), b_ih_at, b_hh_at, k, b)
-        read = x if self.inline else drive_of(x, w_ih.unsqueeze(0), self._sum_of_biases(tape))
+        read = x if self.inline else share_of(x, w_ih.unsqueeze(0))
         h = x.new_empty(self.everything) if self.call.sequence else None
         h_n, c_n = x.new_empty(self.state), x.new_empty(self.state)
         parts = [start + offset for offset in self.tape_at]
@@ -155,10 +155,6 @@ class Plan:
             at(h), 0, h_n.data_ptr(), c_n.data_ptr(), *parts,
         )  # fmt: skip
         return (h, h_n, c_n), None, (tape,)
-
-    def _sum_of_biases(self, tape: Tensor) -> Tensor:
-        first = self.b_at // 4
-        return tape.view(torch.float32)[first : first + 4 * self.shape.hidden].unsqueeze(0)
 
     @gpu.as_written
     def backward(
@@ -210,21 +206,14 @@ def plan_for(
     """None where shapes do not fit each other, which the operator explains, or do not fit on the device."""
     gate, times, backwards, candidate, sequence = call
     kind = times.start if isinstance(times, range) else (times.dtype, times.shape)
-    w_ih, w_hh, b_ih, b_hh = weights
-    shapes = (
-        x.shape,
-        w_ih.shape,
-        w_hh.shape,
-        *[shape_of(part) for part in (b_ih, b_hh, h0, c0)],
-        *map(shape_of, values),
-    )
+    shapes = tuple(map(shape_of, (x, *weights, h0, c0, *values)))
     exact = gpu.exact_for(x.dtype)
     key = (x.device, shapes, kind, gate, backwards, candidate, sequence, taped, exact)
     if key not in _plans:
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
         fits = match(shapes, call, x.shape[0])
-        shape = gpu.shape_for(x, w_hh, exact) if fits else None
+        shape = gpu.shape_for(x, weights[1], exact) if fits else None
         _plans[key] = None if shape is None else Plan(call, x, shape, len(values), taped)
     return _plans[key]
 

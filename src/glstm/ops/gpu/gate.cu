@@ -44,7 +44,7 @@ gate_slopes(const void *times, const float *__restrict__ v_0, const float *__res
     for (i64 row = from + warp; row < to; row += ROWS) {
       const float open = k[row * H + my_unit];
       float d = 0;
-#pragma unroll 8
+#pragma unroll 32
       for (int tile = 0; tile < tiles; tile++) d += dk[(tile * rows + row) * H + my_unit];
       Real by[MOST_VALUES] = {0, 0, 0};
       slopes(v, moments.at(row), (Real)leak, (Real)open, by);

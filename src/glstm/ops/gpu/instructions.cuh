@@ -101,7 +101,7 @@ template <int WORDS> __device__ __forceinline__ void load_early(u32 *v, const vo
 }
 
 // Copies into shared memory that nobody waits for: 4, 8 or 16 bytes, if wanted. Those before `end_copies` are one group.
-template <int BYTES> __device__ __forceinline__ void copy_early(u32 to, const void *from, bool wanted) {
+template <int BYTES = 16> __device__ __forceinline__ void copy_early(u32 to, const void *from, bool wanted) {
   if constexpr (BYTES == 16) // past the cache of a multiprocessor
     asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w cp.async.cg.shared.global [%0], [%1], 16;}"
                  :: "r"(to), "l"(from), "r"((u32)wanted) : "memory");
@@ -121,6 +121,13 @@ template <int WORDS> __device__ __forceinline__ void load_shared(u32 *v, u32 add
   else asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v[0]) : "r"(address));
 }
 
+// For numbers that are read much later: the caches keep others before them.
+template <int WORDS> __device__ __forceinline__ void store_words(u32 *p, const u32 *v) {
+  if constexpr (WORDS == 4)
+    asm volatile("st.global.cs.v4.u32 [%0], {%1,%2,%3,%4};" :: "l"(p), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+  else if constexpr (WORDS == 2) asm volatile("st.global.cs.v2.u32 [%0], {%1,%2};" :: "l"(p), "r"(v[0]), "r"(v[1]) : "memory");
+  else asm volatile("st.global.cs.u32 [%0], %1;" :: "l"(p), "r"(v[0]) : "memory");
+}
 // Not a branch, so that instructions before and after it can change places.
 __device__ __forceinline__ void store_if(bool wanted, void *p, uint4 v) {
   asm volatile("{.reg .pred w;\n setp.ne.u32 w, %5, 0;\n @w st.global.v4.u32 [%0], {%1,%2,%3,%4};}"

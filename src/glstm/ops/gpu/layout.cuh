@@ -40,6 +40,17 @@ __device__ __forceinline__ Place my_place() {
   return {(int)blockIdx.x % RANKS, (int)threadIdx.x >> 5, lane, lane >> 2, lane & 3, (int)blockIdx.x / RANKS, (int)blockIdx.y};
 }
 
+// Who copies what threads have in common (ahead.cuh): k, where all samples have one, and the inputs of a sample.
+struct Asker { int place; bool asks; };
+__device__ __forceinline__ Asker asker_of_k(const Place &at) {
+  if (K_PER_SAMPLE) return {(int)threadIdx.x, true};
+  return {at.warp * 8 + at.row, at.column == 0};
+}
+__device__ __forceinline__ Asker asker_of_x(const Place &at) {
+  if (!D) return {(int)threadIdx.x, true};
+  return {at.warp * 4 + at.column, at.row == 0};
+}
+
 // What 16 bits round off the weights: [block of 16 x 16][thread]. Too much for the registers.
 extern __shared__ uint4 rest_of_weights[];
 __device__ __forceinline__ uint4 *rest_at(int block) { return rest_of_weights + block * THREADS + threadIdx.x; }

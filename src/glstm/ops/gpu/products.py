@@ -20,8 +20,15 @@ def finite(x: Tensor) -> Tensor:
     return x.nan_to_num(0.0, 0.0, 0.0)
 
 
+def share_of(x: Tensor, w_ih: Tensor) -> Tensor:
+    """The contribution of the input to the gates' sums, (M, T, B, 4H), without the bias, which torch would write there
+    first, and read again."""
+    models = len(w_ih)
+    return torch.bmm(rows_of(x, models), w_ih.transpose(1, 2)).view(models, *x.shape[-3:-1], -1)
+
+
 def drive_of(x: Tensor, w_ih: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """The contribution of the input to the gates' sums, (M, T, B, 4H); in memory that is there, if `out` is given."""
+    """The same with the bias; in memory that is there, if `out` is given."""
     models, rows, _ = w_ih.shape
     out = None if out is None else out.view(models, -1, rows)
     drive = torch.baddbmm(b.unsqueeze(1), rows_of(x, models), w_ih.transpose(1, 2), out=out)

@@ -9,10 +9,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from glstm.ops.gpu.products import drive_of, finite, multiply, rows_of
+from glstm.ops.gpu.products import finite, multiply, rows_of, share_of
 from glstm.ops.gpu.runtime import Kernels, Long, read_sources
 
 INLINE = 4  # up to so many inputs, the kernel multiplies them itself
+SCHEDULERS = 4  # of a multiprocessor: each runs one warp at a time
 TILE = 8  # samples that a matrix instruction takes
 AHEAD = {"forward": 4, "backward": 4}  # steps before which memory is asked for what a step reads, where there is room
 END = 16  # numbers after h in a row of the weights' gradient's right side: x, 1, zeros
@@ -127,14 +128,19 @@ def ranks_for(hidden: int, tiles, clusters: bool, multiprocessors: int) -> int |
     return least
 
 
-def samples_for(batch, models: int, ranks: int, multiprocessors: int) -> int:
+def samples_for(hidden: int, batch, models: int, ranks: int, multiprocessors: int) -> int:
     """Samples of a thread: one, which is faster, if as many blocks as this takes can run at once."""
-    return 1 if models * tiles_of(batch, 1) * ranks <= at_once(ranks, multiprocessors) else 2
+    warps = (hidden + 2 * TILE - 1) // (2 * TILE)
+    together = max(1, SCHEDULERS // warps) if ranks == 1 else 1  # blocks with a scheduler for each warp
+    return 1 if models * tiles_of(batch, 1) * ranks <= together * at_once(ranks, multiprocessors) else 2
 
 
 def at_once(ranks: int, multiprocessors: int) -> int:
-    """Multiprocessors that can be used. A cluster lies within a group of up to 16; those left over cannot form one."""
-    return multiprocessors if ranks == 1 else multiprocessors // 16 * 16
+    """Multiprocessors that can be used. A cluster lies within a group of up to 18, and those left over cannot form one.
+
+    Of an H200's 132, 28 clusters of four have a multiprocessor for each block; of 31, some share one.
+    """
+    return multiprocessors if ranks == 1 else multiprocessors // 18 * 16
 
 
 def source(part: str, ranks: int) -> str:
@@ -168,7 +174,7 @@ def by_slope(weights: Tensor, shape: Shape) -> Tensor:
 def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool):
     """All h or None, final h, final c, all c or None, tape or None."""
     inputs = x.shape[-1]
-    read = x if inputs <= INLINE else drive_of(x, w_ih, b)
+    read = x if inputs <= INLINE else share_of(x, w_ih)
     everything = (shape.models, shape.steps, shape.batch, shape.hidden)
     h = x.new_empty(everything) if sequence or cells else None  # the kernel writes all of both, or of neither
     c = x.new_empty(everything) if cells else None
@@ -221,8 +227,12 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
 
 
 def readable(gradient: Tensor) -> Tensor:
-    """Of all outputs: a sum's is one number in memory, so strides may be 0, but units must lie side by side."""
-    return gradient if gradient.stride(-1) in (0, 1) else gradient.contiguous()
+    """Of all outputs, with its strides: a sum's is one number in memory.
+
+    The kernel reads what is the same at every step once; else units must lie side by side.
+    """
+    steady = gradient.shape[-3] == 1 or gradient.stride(-3) == 0
+    return gradient if steady or gradient.stride(-1) == 1 else gradient.contiguous()
 
 
 def at(tensor: Tensor | None) -> int:

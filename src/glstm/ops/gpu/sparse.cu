@@ -185,58 +185,70 @@ struct Forward {
   }
 };
 
-// Inputs and openness of the next step, called for one step ahead; the addresses move along with the steps.
+#define RECORDS 8 // seven spans before a record is needed, it is asked for
+#define LEAD 4 // steps whose inputs are in shared memory: this one, and three that are on their way
+#define WHOLE (H % 4 == 0 ? 4 : H % 2 == 0 ? 2 : 1) // numbers of a table's row that are copied at once
+#define ENTRY (TILE * D + (H + 3) / 4 * 4)
+
+// Inputs and rows of the table, copied to shared memory before they are needed: memory takes longer than a step.
 struct Ahead {
   const Place at;
-  const float *const x, *const k;
-  const int T, B, second; // a sample that is not there reads another's
-  int next;               // step
-  const float *x_at, *k_at;
-  float next_x[2][D], next_k[NB];
-  __device__ __forceinline__ Ahead(const Place &at, const float *x, const float *k, int T, int B)
-      : at(at), x(x), k(k), T(T), B(B), second(at.sample(1) < B ? D : 0), next(-1), x_at(x), k_at(k) {}
-  __device__ __forceinline__ void fetch(const int unit[NB]) {
+  const float *const x, *const k, *const ring;
+  const u32 address;
+  const int T, B;
+  int asked; // the first step that was not asked for yet
+  __device__ __forceinline__ Ahead(const Place &at, const float *x, const float *k, float *ring, int T, int B)
+      : at(at), x(x), k(k), ring(ring), address(shared_address(ring)), T(T), B(B), asked(0) {}
+  __device__ __forceinline__ void ask() {
+    const u32 entry = address + (asked & (LEAD - 1)) * ENTRY * 4;
+    const bool there = asked < T;
+    const int sample = at.tile * TILE + at.lane / D; // one that is not there reads another's
+    copy_early<4>(entry + at.lane * 4, x + ((i64)asked * B + (sample < B ? sample : 0)) * D + at.lane % D, there && at.lane < TILE * D);
+    const float *row = k + (i64)asked * H;
+#pragma unroll
+    for (int n = 0; n < H / WHOLE; n += 32) {
+      const int piece = (n + at.lane) * WHOLE;
+      copy_early<4 * WHOLE>(entry + (TILE * D + piece) * 4, row + piece, there && piece < H);
+    }
+    asked++;
+  }
+  // Before the first step of a span.
+  __device__ __forceinline__ void go_to(int t) {
+    if (asked >= t + LEAD - 1) return;
+    asked = max(asked, t);
+    while (asked < t + LEAD - 1) ask();
+    end_copies();
+    wait_for_copies<0>();
+  }
+  // This step's inputs, and the openness of units; and the step three later is asked for.
+  __device__ __forceinline__ void take(int t, float x_now[2][D], float open[NB], const int unit[NB]) {
+    __syncwarp(); // everybody has read the step before
+    ask();
+    end_copies();
+    wait_for_copies<LEAD - 1>();
+    __syncwarp();
+    const float *entry = ring + (t & (LEAD - 1)) * ENTRY;
+#pragma unroll
+    for (int n = 0; n < NB; n++) open[n] = entry[TILE * D + max(unit[n], 0)];
 #pragma unroll
     for (int s = 0; s < 2; s++)
 #pragma unroll
-      for (int d = 0; d < D; d++) next_x[s][d] = load_early(x_at + s * second + d);
-#pragma unroll
-    for (int n = 0; n < NB; n++) next_k[n] = load_early(k_at + max(unit[n], 0));
-  }
-  __device__ __forceinline__ void go_to(const Span &span) {
-    const int t = span.start();
-    if (next == t) return;
-    int unit[NB];
-#pragma unroll
-    for (int n = 0; n < NB; n++) unit[n] = span.unit(at, n);
-    x_at = x + ((i64)t * B + (at.sample(0) < B ? at.sample(0) : 0)) * D, k_at = k + (i64)t * H, next = t;
-    fetch(unit);
-  }
-  // What was fetched; and then the next step's.
-  __device__ __forceinline__ void take(float x_now[2][D], float open[NB], const int unit[NB]) {
-#pragma unroll
-    for (int n = 0; n < NB; n++) open[n] = next_k[n];
-#pragma unroll
-    for (int s = 0; s < 2; s++)
-#pragma unroll
-      for (int d = 0; d < D; d++) x_now[s][d] = at.sample(s) < B ? next_x[s][d] : 0;
-    next++, x_at += next < T ? B * D : 0, k_at += next < T ? H : 0; // after the last step it is loaded again
-    fetch(unit);
+      for (int d = 0; d < D; d++) {
+        const float v = entry[(at.column * 2 + s) * D + d];
+        x_now[s][d] = at.sample(s) < B ? v : 0;
+      }
   }
 };
 
-template <int N> __device__ __forceinline__ void go_through(Forward &warp, Ahead &ahead, const Span &span, const Span &next, uint4 *tape) {
+template <int N> __device__ __forceinline__ void go_through(Forward &warp, Ahead &ahead, const Span &span, uint4 *tape) {
   const u32 open = span.open();
   const int row = __popc(open) * ROW, end = span.end();
   int rank[NB], unit[NB];
 #pragma unroll
-  for (int n = 0; n < NB; n++) rank[n] = rank_in(open, warp.at, n), unit[n] = span.unit(warp.at, n);
+  for (int n = 0; n < NB; n++) rank[n] = rank_in(open, warp.at, n), unit[n] = n < N ? span.unit(warp.at, n) : 0;
   for (int t = span.start(); t < end; t++, tape += TAPED ? row : 0) {
     float x[2][D], k[NB];
-    if (t + 1 == end)
-#pragma unroll
-      for (int n = 0; n < NB; n++) unit[n] = next.unit(warp.at, n);
-    ahead.take(x, k, unit);
+    ahead.take(t, x, k, unit);
     warp.step<N>(open, x, k, tape, rank);
   }
 }
@@ -253,10 +265,11 @@ sparse_forward(const float *__restrict__ x, const float *__restrict__ w_ih, cons
   __shared__ __align__(16) float frozen_c[H * TILE];
   __shared__ __align__(16) uint4 weights_memory[KEPT];
   __shared__ __align__(16) int records_memory[RECORDS * RECORD];
+  __shared__ __align__(16) float inputs_memory[LEAD * ENTRY];
   const Place at = my_place();
   const int spans = counts[at.model * COUNTS + SPANS_AT];
   const i64 model = at.model, row = first_row(counts, at, gridDim.y, gridDim.x, room), state = model * B * H;
-  const Records spans_ahead(records + model * T * RECORD, records_memory, spans, at);
+  const Records<RECORDS> spans_ahead(records + model * T * RECORD, records_memory, spans, at);
   for (int n = 0; n < RECORDS - 1; n++) spans_ahead.ask(n);
   end_copies();
   bool carried = false;
@@ -280,24 +293,24 @@ sparse_forward(const float *__restrict__ x, const float *__restrict__ w_ih, cons
   if (TAPED) tape += row * ROW + at.column;
   Forward warp = {at, Between<false>(weights_memory), w_ih + model * 4 * H * D, b + model * 4 * H, w_hh + model * H * H, frozen_h, frozen_c, carried};
   warp.clear();
-  Ahead ahead(at, x + model * x_model, k + model * T * H, T, B);
+  Ahead ahead(at, x + model * x_model, k + model * T * H, inputs_memory, T, B);
 
   wait_for_copies<0>();
   __syncwarp();
   for (int number = 0; number < spans; number++) {
-    const Span span = spans_ahead.at(number), next = spans_ahead.at(number + 1 < spans ? number + 1 : number);
+    const Span span = spans_ahead.at(number);
     const u32 open = span.open();
-    if (open) ahead.go_to(span);
-    warp.begin(span);
     spans_ahead.ask(number + RECORDS - 1);
-    let_copies_come();
+    if (open) ahead.go_to(span.start());
+    else let_copies_come();
+    warp.begin(span);
     uint4 *const out = TAPED ? tape + (i64)span.first() * ROW : tape;
     // A loop for each number of blocks: branches inside it would keep products from overlapping.
     const int blocks = blocks_of(open);
-    if (blocks == 1) go_through<1>(warp, ahead, span, next, out);
-    if (NB >= 2 && blocks == 2) go_through<(NB >= 2 ? 2 : 1)>(warp, ahead, span, next, out);
-    if (NB >= 3 && blocks == 3) go_through<(NB >= 3 ? 3 : 1)>(warp, ahead, span, next, out);
-    if (NB >= 4 && blocks == 4) go_through<(NB >= 4 ? 4 : 1)>(warp, ahead, span, next, out);
+    if (blocks == 1) go_through<1>(warp, ahead, span, out);
+    if (NB >= 2 && blocks == 2) go_through<(NB >= 2 ? 2 : 1)>(warp, ahead, span, out);
+    if (NB >= 3 && blocks == 3) go_through<(NB >= 3 ? 3 : 1)>(warp, ahead, span, out);
+    if (NB >= 4 && blocks == 4) go_through<(NB >= 4 ? 4 : 1)>(warp, ahead, span, out);
     __syncwarp(); // everybody has read this record
   }
   const Span last = spans_ahead.at(spans - 1);

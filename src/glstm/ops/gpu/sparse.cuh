@@ -36,20 +36,19 @@ __device__ __forceinline__ int rank_in(u32 open, const Place &at, int block) {
   return at.holds(open, block) ? __popc(open & ((1u << (block * 8 + at.row)) - 1)) : 0;
 }
 
-#define RECORDS 4 // that are in shared memory at a time
-// Records come there before they are needed: asked for three spans ahead, and there one span ahead, if every span ends a
-// group of copies and waits for all but the last two.
-struct Records {
-  const int *const from, *const ring;
-  const u32 address;
-  const int lane, spans;
+// Records come into shared memory before they are needed: COUNT of them are there, or on their way. Every span has to end a
+// group of copies and to wait for all but the last few; COUNT says for how many of them.
+template <int COUNT> struct Records {
+  const int *from, *ring;
+  u32 address;
+  int lane, spans;
   __device__ __forceinline__ Records(const int *from, int *ring, int spans, const Place &at)
       : from(from), ring(ring), address(shared_address(ring)), lane(at.lane), spans(spans) {}
   __device__ __forceinline__ void ask(int number) const {
     const bool there = number >= 0 && number < spans && lane < RECORD / 4;
-    copy_early<16>(address + ((number & (RECORDS - 1)) * RECORD + lane * 4) * 4, from + (there ? number * RECORD + lane * 4 : 0), there);
+    copy_early(address + ((u32)number % COUNT * RECORD + lane * 4) * 4, from + (there ? number * RECORD + lane * 4 : 0), there);
   }
-  __device__ __forceinline__ Span at(int number) const { return {ring + (number & (RECORDS - 1)) * RECORD}; }
+  __device__ __forceinline__ Span at(int number) const { return {ring + (u32)number % COUNT * RECORD}; }
 };
 __device__ __forceinline__ void let_copies_come() {
   end_copies();

@@ -25,10 +25,11 @@ CHUNK = 8  # pairs of the tape that backward copies at once: see sparse_sums.cuh
 SOURCES = {
     "schedule": ("schedule.cu",),
     "forward": ("sparse.cuh", "sparse.cu"),
-    "backward": ("sparse.cuh", "sparse_sums.cuh", "sparse_backward.cu", "sparse_finish.cu"),
+    "backward": ("sparse.cuh", "sparse_sums.cuh", "sparse_changes.cuh", "sparse_backward.cu", "sparse_finish.cu"),
 }
 THREADS = 256  # of kernels whose threads have nothing to do with each other
 STEPS = 4  # that a warp of finish_k takes
+GROUPS, MANY_TILES = 8, 64  # threads that share the tiles of a sum, if there are so many
 MOST_PLANS = 512
 
 
@@ -76,12 +77,13 @@ class Kind:
 
     @property
     def fits(self) -> bool:
-        """Whether the states of closed units, the weights between slots and a piece of the tape fit into shared
-        memory."""
+        """Whether the states of closed units, the weights between slots and what comes ahead fit into shared memory."""
         weights = 16 * 2 * -(-self.blocks // 2) * self.blocks * (1 + self.exact) * LANES
-        chunks = (4 if self.blocks == 1 else 8) * CHUNK * 4 * self.row
-        needed = 2 * 4 * TILE * self.hidden + weights + chunks + 4 * LANES + 16 * RECORD
-        return self.blocks <= MOST_BLOCKS and needed <= STATIC
+        both = 2 * 4 * TILE * self.hidden + weights
+        inputs = 4 * 4 * (TILE * self.inputs + -(-self.hidden // 4) * 4)
+        chunks = (4 if self.blocks == 1 or (self.exact and self.blocks < 4) else 8) * CHUNK * 4 * self.row
+        forward, backward = both + inputs + 8 * 4 * RECORD, both + chunks + 4 * LANES + 4 * 4 * RECORD
+        return self.blocks <= MOST_BLOCKS and max(forward, backward) <= STATIC
 
 
 def warps_for(blocks: int, needed: int) -> int:
@@ -91,7 +93,7 @@ def warps_for(blocks: int, needed: int) -> int:
 
 @cache
 def _kernels(part: str, **constants: int) -> Kernels:
-    return Kernels(read_sources("slots.cuh", *SOURCES[part]), constants, crowded=part == "backward")
+    return Kernels(read_sources("slots.cuh", *SOURCES[part]), constants, crowded=part != "schedule")
 
 
 @lru_cache(MOST_PLANS)
@@ -163,8 +165,14 @@ def _own_numbers(x: Tensor) -> int:
     return x.numel() // len(x) if x.dim() == 4 else 0
 
 
+def _in_place(tensor: Tensor) -> Tensor:
+    """Where rows can be copied 16 bytes at a time."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 def forward(kind: Kind, room: Room, schedule: Schedule, x, w_ih, w_hh, b, k, h0, c0, taped: bool):
     """Final h, final c, tape or None."""
+    k = _in_place(k)
     models, steps, _ = k.shape
     batch = x.shape[-2]
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
@@ -205,10 +213,13 @@ def backward(kind: Kind, room: Room, schedule: Schedule, dh_n, dc_n, x, w_ih, w_
         *_addresses(schedule.records, schedule.counts), parts, whole, firsts, of_pairs, *_addresses(dx, dh0, dc0),
         _own_numbers(x), room.pairs,
     )  # fmt: skip
-    _launch(run, "finish_weights", on, (-(-numbers // THREADS), 1), THREADS, 6, models, tiles)(
+    groups = GROUPS if tiles >= MANY_TILES else 1
+    grid = (-(-numbers * groups // THREADS), 1)
+    _launch(run, "finish_weights", on, grid, THREADS, 6, models, tiles, groups)(
         parts, whole, *_addresses(schedule.moments, dw_ih, dw_hh, db)
     )
-    _launch(run, "finish_k", on, (-(-steps * LANES // (STEPS * THREADS)), models), THREADS, 6, steps, tiles)(
+    grid = (-(-steps * LANES * groups // (STEPS * THREADS)), models)
+    _launch(run, "finish_k", on, grid, THREADS, 6, steps, tiles, groups)(
         of_pairs, *_addresses(schedule.records, schedule.steps, schedule.counts), firsts, dk.data_ptr()
     )
     return dx.sum(0) if dx is not None and x.dim() == 3 else dx, dw_ih, dw_hh, db, dk, dh0, dc0

@@ -1,169 +1,10 @@
-// A warp of the backward pass. parts: this warp's part of the weights' gradient, (H, COLUMNS) of four gates. A unit that
-// opens once has each number of it once, and it is written where that is known; otherwise (`adding`) it is added to.
-struct Backward {
-  const Place at;
-  const Between<true> between;
-  const float4 *const w_hh;
-  float4 *const parts;
-  float *const frozen_h, *const frozen_dh; // of closed units; h of open ones is 0
-  float *const slopes_memory;              // of one unit: four samples of each gate, then the other four
-  float *const dc0;                        // of this model: of closed units, the gradient as it is now
-  const int B;
-  const bool carried, adding; // whether closed units that were never open have a value, or need a gradient
-  u32 waiting;                // units lane, lane + 32, ..: those that have not come into a slot yet
-  Sums sums;
-  u32 h[NB][1 + EXACT]; // before the step that was computed last, as the tape has it
-
-  __device__ __forceinline__ float h_of(int n, int s) const { return EXACT ? __uint_as_float(h[n][s * EXACT]) : s ? half_high(h[n][0]) : half_low(h[n][0]); }
-  __device__ __forceinline__ int place(const Span &span, int n, int s) const { return span.unit(at, n) * TILE + at.column * 2 + s; }
-  __device__ __forceinline__ float *cell(const Span &span, int n, int s) const { return dc0 + (i64)at.sample(s) * H + span.unit(at, n); }
-  __device__ __forceinline__ void put(float *to, float v) const { *to = adding ? *to + v : v; }
-
-  // Units come into these slots. entering: their h; 0 elsewhere.
-  __device__ __forceinline__ void enter(const Span &span, u32 slots, float entering[NB][2]) {
-    Edge edge;
-    edge.load(w_hh, span, __ffs(slots) - 1);
-    sums.begin(slots, at);
-#pragma unroll
-    for (int n = 0; n < NB; n++)
-#pragma unroll
-      for (int s = 0; s < 2; s++) {
-        entering[n][s] = 0;
-        if (!at.holds(slots, n)) continue;
-        float &frozen = frozen_h[place(span, n, s)];
-        entering[n][s] = frozen, frozen = 0, sums.dh[n][s] = frozen_dh[place(span, n, s)];
-        sums.dc[n][s] = at.sample(s) < B ? *cell(span, n, s) : 0;
-      }
-    while (slots) {
-      const int slot = __ffs(slots) - 1, unit = span.unit_of(slot);
-      if (at.lane < SLOTS) between.write(slot, at.lane, edge.to), between.write(at.lane, slot, edge.from);
-      if (at.lane == unit % 32) waiting &= ~(1u << unit / 32);
-      slots &= slots - 1;
-      if (slots) edge.load(w_hh, span, __ffs(slots) - 1);
-    }
-    __syncwarp();
-  }
-
-  // The sums of the unit in a slot over closed units: gradients of their h, and of the weights from them. A lane takes a
-  // closed unit, with all its samples.
-  __device__ __forceinline__ void distribute(const Span &span, int slot) {
-    const int unit = span.unit_of(slot), reach = carried ? H : span.reach();
-#pragma unroll
-    for (int n = 0; n < NB; n++)
-      if (n * 8 + at.row == slot)
-#pragma unroll
-        for (int g = 0; g < 4; g++) {
-          *(float2 *)(slopes_memory + ((at.column / 2 * 4 + g) * 4 + at.column % 2 * 2)) = make_float2(sums.base[n][g][0] * sums.back, sums.base[n][g][1] * sums.back);
-          sums.base[n][g][0] = sums.base[n][g][1] = 0;
-        }
-    __syncwarp();
-    for (int first = 0; first < reach; first += 128) {
-      float4 w[4], found[4];
-      bool wanted[4];
-#pragma unroll
-      for (int n = 0; n < 4; n++) { // loads go together: they come from far away
-        const int u = first + n * 32 + at.lane;
-        wanted[n] = u < reach && (adding || (waiting >> (first / 32 + n) & 1));
-        w[n] = found[n] = make_float4(0, 0, 0, 0);
-        if (wanted[n]) w[n] = w_hh[unit * H + u];
-        if (wanted[n] && adding) found[n] = parts[unit * COLUMNS + u];
-      }
-#pragma unroll
-      for (int n = 0; n < 4; n++)
-        if (wanted[n]) {
-          const int u = first + n * 32 + at.lane;
-          float sum[4] = {0};
-#pragma unroll
-          for (int half = 0; half < 2; half++) {
-            const float4 v = *(const float4 *)(frozen_h + u * TILE + half * 4);
-            float4 d = *(const float4 *)(frozen_dh + u * TILE + half * 4);
-#pragma unroll
-            for (int g = 0; g < 4; g++) {
-              const float4 slopes = *(const float4 *)(slopes_memory + (half * 4 + g) * 4);
-              const float weight = (&w[n].x)[g];
-              d.x = fmaf(weight, slopes.x, d.x), d.y = fmaf(weight, slopes.y, d.y), d.z = fmaf(weight, slopes.z, d.z), d.w = fmaf(weight, slopes.w, d.w);
-              sum[g] = fmaf(slopes.w, v.w, fmaf(slopes.z, v.z, fmaf(slopes.y, v.y, fmaf(slopes.x, v.x, sum[g]))));
-            }
-            *(float4 *)(frozen_dh + u * TILE + half * 4) = d;
-          }
-          parts[unit * COLUMNS + u] = make_float4(found[n].x + sum[0], found[n].y + sum[1], found[n].z + sum[2], found[n].w + sum[3]);
-        }
-    }
-    __syncwarp();
-  }
-
-  // The gradient of weights between slots, where one of both units leaves.
-  __device__ __forceinline__ void write_between(const Span &span) {
-    const u32 open = span.open(), leaving = span.opens(), touched = blocks_with(leaving);
-#pragma unroll
-    for (int to = 0; to < NB; to++) {
-      float4 *where[NB][2], found[NB][2];
-      bool wanted[NB][2];
-#pragma unroll
-      for (int from = 0; from < NB; from++)
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-          const int slot = from * 8 + at.column * 2 + n;
-          const bool both = at.holds(open, to) && (open >> slot & 1);
-          wanted[from][n] = both && (at.holds(leaving, to) || (leaving >> slot & 1));
-          where[from][n] = parts + span.unit(at, to) * COLUMNS + span.unit_of(slot);
-          found[from][n] = make_float4(0, 0, 0, 0);
-          if (adding && wanted[from][n]) found[from][n] = *where[from][n];
-        }
-#pragma unroll
-      for (int from = 0; from < NB; from++)
-        if ((touched >> to | touched >> from) & 1)
-#pragma unroll
-          for (int n = 0; n < 2; n++) {
-            float4 v = found[from][n];
-#pragma unroll
-            for (int gate = 0; gate < 4; gate++) (&v.x)[gate] = fmaf(sums.between[to][gate >> 1][from][(gate & 1) * 2 + n], sums.back, (&v.x)[gate]);
-            if (wanted[from][n]) *where[from][n] = v;
-          }
-    }
-  }
-
-  // Units leave their slots: it is the beginning of the span at which they open.
-  __device__ __forceinline__ void leave(const Span &span) {
-    const u32 opens = span.opens(), distributed = carried || span.again() ? span.open() : opens;
-#pragma unroll
-    for (int n = 0; n < NB; n++) {
-      float v[4];
-#pragma unroll
-      for (int g = 0; g < 4; g++) v[g] = (sums.base[n][g][0] + sums.base[n][g][1]) * sums.back;
-      const float bias = sum_by_column(v, at);
-      float *end = (float *)(parts + span.unit(at, n) * COLUMNS + H) + at.column;
-      if (at.holds(distributed, n)) put(end + 4 * D, bias);
-#pragma unroll
-      for (int d = 0; d < D; d++) {
-#pragma unroll
-        for (int g = 0; g < 4; g++) v[g] = sums.inputs[n][g][d] * sums.back;
-        const float of_input = sum_by_column(v, at);
-        if (at.holds(opens, n)) put(end + 4 * d, of_input);
-      }
-    }
-    for (u32 slots = distributed; slots; slots &= slots - 1) distribute(span, __ffs(slots) - 1);
-    write_between(span);
-#pragma unroll
-    for (int n = 0; n < NB; n++)
-      if (at.holds(opens, n))
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-          frozen_h[place(span, n, s)] = h_of(n, s), frozen_dh[place(span, n, s)] = sums.dh[n][s];
-          if (at.sample(s) < B) *cell(span, n, s) = sums.dc[n][s];
-          sums.dh[n][s] = sums.dc[n][s] = 0;
-        }
-    __syncwarp();
-  }
-};
-
 // Inputs of the step before, and in EXACT mode the openness, called for one step ahead. The tape has the openness, too, if
 // there is room.
 struct Behind {
-  const Place at;
-  const float *const x, *const k;
-  const int B, second; // a sample that is not there reads another's
-  int next;            // step
+  Place at;
+  const float *x, *k;
+  int B, second; // a sample that is not there reads another's
+  int next;      // step
   const float *x_at;
   float next_x[2][D], next_k[EXACT ? NB : 1];
   __device__ __forceinline__ Behind(const Place &at, const float *x, const float *k, int B)
@@ -202,10 +43,10 @@ struct Behind {
 };
 
 // Back through the steps of a span whose open slots lie in the first N blocks.
-template <int N>
-__device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behind, const Span &span, const float *w_ih, float *dk, float *dx) {
+template <int N, int K>
+__device__ __forceinline__ void go_back(Backward<K> &warp, Tape &tape, Behind &behind, const Span &span, const float *w_ih, float *dk, float *dx) {
   const Place at = warp.at;
-  Sums &sums = warp.sums;
+  Sums<K> &sums = warp.sums;
   const u32 held = span.open();
   const int opened = __popc(held), start = span.start();
   int rank[N], low = span.first() + (span.end() - 1 - start) * opened;
@@ -224,7 +65,7 @@ __device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behi
       if (EXACT) warp.h[n][EXACT] = states.w;
       open[n] = !at.holds(held, n) ? 0 : EXACT ? open[n] : __uint_as_float(states.w);
     }
-    sums.fit_scale<N>(c);
+    sums.template fit_scale<N>(c);
 #pragma unroll
     for (int n = 0; n < N; n++) {
       const uint4 *from = tape.row(low + rank[n]) + at.column;
@@ -267,9 +108,9 @@ __device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behi
       dk_now += __shfl_xor_sync(EVERYBODY, dk_now, 2);
       if (at.column == 0 && at.holds(held, n)) dk[low + rank[n]] = dk_now;
     }
-    sums.propagate<N>(warp.between, packed, packed_rest, held, sums.back, at);
-    if (EXACT) sums.add_exactly<N>(slopes, all_h);
-    else sums.add<N>(packed, right);
+    sums.template propagate<N>(warp.between, packed, packed_rest, held, sums.back, at);
+    if (EXACT) sums.template add_exactly<N>(slopes, all_h);
+    else sums.template add<N>(packed, right);
     if (NEED_X)
 #pragma unroll
       for (int n = 0; n < D * 2; n++) {
@@ -278,6 +119,71 @@ __device__ __forceinline__ void go_back(Backward &warp, Tape &tape, Behind &behi
         if (at.row == 0 && sample < warp.B) dx[((i64)t * warp.B + sample) * D + n / 2] = sum;
       }
   }
+}
+
+#define RECORDS 4 // a record is asked for three spans before its own, and is needed in the one before
+#define FEW (NB < 2 ? NB : 2) // blocks of slots: most spans have no more, and then nothing is kept for others
+struct Outputs {
+  const float *w_ih;
+  float *dk, *dx;
+};
+
+// Back through spans, from number `number` on, as long as the units in slots are in more than FEW blocks, or are not: as K
+// says. Returns the number of the next one. All units that are open at the end come into their slots before the last span.
+template <int K>
+__device__ __forceinline__ int go_through(Backward<K> &warp, Tape &tape, Behind &behind, const Records<RECORDS> &records, int number, const Outputs &out) {
+  for (; number >= 0; number--) {
+    const bool end = number == records.spans;
+    const Span span = records.at(number), before = records.at(number - 1);
+    const u32 open = end ? 0 : span.open(), opens = end ? 0 : span.opens(), closes = end ? before.open() : span.closes();
+    if (FEW < NB && (blocks_of(open | closes) > FEW) != (K > FEW)) break;
+    if (!end) records.ask(number - RECORDS + 1);
+    if (open) behind.go_to(span);
+    else let_copies_come();
+    const int blocks = blocks_of(open); // a loop for each number of them, as in the forward pass
+    if (K <= FEW && blocks == 1) go_back<1>(warp, tape, behind, span, out.w_ih, out.dk, out.dx);
+    if (FEW == 2 && blocks > (K <= FEW) && blocks <= FEW) go_back<FEW>(warp, tape, behind, span, out.w_ih, out.dk, out.dx);
+    if (K > 3 && blocks == 3) go_back<(K > 3 ? 3 : 1)>(warp, tape, behind, span, out.w_ih, out.dk, out.dx);
+    if (K > FEW && blocks == K) go_back<K>(warp, tape, behind, span, out.w_ih, out.dk, out.dx);
+    if (opens) warp.leave(span);
+    if (closes) {
+      float entering[K][2];
+      warp.enter(before, closes, entering);
+      // Their contributions were added to the sums of those that stay.
+      if (open & ~opens) warp.sums.propagate_base(warp.between, entering, closes, warp.at);
+    }
+    __syncwarp(); // everybody has read this record
+  }
+  return number;
+}
+
+// Everything that a warp has between two spans, if it has units in few blocks.
+struct State {
+  Means means;
+  Sums<FEW> sums;
+  Tape tape;
+  Behind behind;
+  Records<RECORDS> records;
+  Outputs out;
+  int number;
+};
+// The spans with units in more blocks. Where registers do not suffice for these, they are a function of their own: inside
+// the other loops, numbers that are not needed there would be kept in memory, too.
+#if WARPS > 8
+__device__ __noinline__ void
+#else
+__device__ __forceinline__ void
+#endif
+go_through_many(State &state) {
+  Backward<NB> all(state.means);
+  Tape tape = state.tape;
+  Behind behind = state.behind;
+  all.sums.copy(state.sums);
+  const Records<RECORDS> records = state.records;
+  const Outputs out = state.out;
+  state.number = go_through(all, tape, behind, records, state.number, out);
+  state.means.waiting = all.waiting, state.tape = tape, state.behind = behind;
+  state.sums.copy(all.sums);
 }
 
 // Arguments as in the forward pass. parts: (M, tiles, H, COLUMNS) of four gates. whole: (M, tiles), whether every number of
@@ -308,7 +214,7 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
     return;
   }
   const int spans = counts[model * COUNTS + SPANS_AT];
-  const Records spans_behind(records + model * T * RECORD, records_memory, spans, at);
+  const Records<RECORDS> spans_behind(records + model * T * RECORD, records_memory, spans, at);
   for (int n = 1; n < RECORDS; n++) spans_behind.ask(spans - n);
   Tape stream(tape + row * ROW, ring, counts[model * COUNTS + PAIRS_AT], at);
   final_h += warp_number * H * TILE, dk += row, w_ih += model * 4 * H * D;
@@ -328,36 +234,19 @@ sparse_backward(const float *__restrict__ dh_n, const float *__restrict__ dc_n, 
   if (adding)
     for (int n = at.lane; n < H * COLUMNS; n += 32) parts[n] = make_float4(0, 0, 0, 0);
   if (at.lane == 0) whole[warp_number] = adding;
-  Backward warp = {at, Between<true>(weights_memory), w_hh + model * H * H, parts, frozen_h, frozen_dh, slopes_memory, dc0, B, carried, adding, EVERYBODY};
-  warp.sums.clear();
-#pragma unroll
-  for (int n = 0; n < NB * (1 + EXACT); n++) (&warp.h[0][0])[n] = 0;
-  __syncwarp();
+  Backward<FEW> few({at, Between<true>(weights_memory), w_hh + model * H * H, parts, frozen_h, frozen_dh, slopes_memory, dc0, B, carried, adding, EVERYBODY});
   Behind behind(at, x + model * x_model, k + model * T * H, B);
-
-  float entering[NB][2];
+  const Outputs out = {w_ih, dk, NEED_X ? dx + model * T * B * D : dx};
   wait_for_copies<0>();
   __syncwarp();
-  if (const u32 open = spans_behind.at(spans - 1).open()) warp.enter(spans_behind.at(spans - 1), open, entering);
-  for (int number = spans - 1; number >= 0; number--) {
-    const Span span = spans_behind.at(number), before = spans_behind.at(number - 1);
-    const u32 open = span.open(), opens = span.opens(), closes = span.closes();
-    spans_behind.ask(number - RECORDS + 1);
-    if (open) behind.go_to(span);
-    else let_copies_come();
-    float *const dx_model = NEED_X ? dx + model * T * B * D : dx;
-    const int blocks = blocks_of(open); // a loop for each number of them, as in the forward pass
-    if (blocks == 1) go_back<1>(warp, stream, behind, span, w_ih, dk, dx_model);
-    if (NB >= 2 && blocks == 2) go_back<(NB >= 2 ? 2 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
-    if (NB >= 3 && blocks == 3) go_back<(NB >= 3 ? 3 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
-    if (NB >= 4 && blocks == 4) go_back<(NB >= 4 ? 4 : 1)>(warp, stream, behind, span, w_ih, dk, dx_model);
-    if (opens) warp.leave(span);
-    if (closes) {
-      warp.enter(before, closes, entering);
-      // Their contributions were added to the sums of those that stay.
-      if (open & ~opens) warp.sums.propagate_base(warp.between, entering, closes, at);
+  for (int number = spans; number >= 0;) {
+    number = go_through(few, stream, behind, spans_behind, number, out);
+    if (FEW < NB && number >= 0) {
+      State state = {few, few.sums, stream, behind, spans_behind, out, number};
+      go_through_many(state);
+      few.waiting = state.means.waiting, few.sums = state.sums;
+      stream = state.tape, behind = state.behind, number = state.number;
     }
-    __syncwarp(); // everybody has read this record
   }
   for (int u = at.row; u < H; u += 8)
 #pragma unroll

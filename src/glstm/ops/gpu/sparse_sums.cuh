@@ -1,14 +1,14 @@
 // What a warp of the sparse path's backward pass keeps, and adds up.
 
 #define CHUNK 8                      // pairs of the tape that are copied at once
-#define CHUNKS (NB == 1 ? 4 : 8)     // that the ring holds: at least NB + 1, which one step may touch
+#define CHUNKS (NB == 1 || (EXACT && NB < 4) ? 4 : 8) // that the ring holds: at least NB + 1, which one step may touch
 
 // The tape is one stream: every step's rows lie before those of the step after it. It comes through a ring in shared
 // memory, a few steps ahead. Chunks are counted from the tape's beginning.
 struct Tape {
-  const uint4 *const rows, *const ring;
-  const u32 address;
-  const int lane, pairs;
+  const uint4 *rows, *ring;
+  u32 address;
+  int lane, pairs;
   int asked, asked_before, asked_earlier; // lowest chunk that was asked for: until now, the last step, the step before that
   __device__ __forceinline__ Tape(const uint4 *rows, uint4 *ring, int pairs, const Place &at)
       : rows(rows), ring(ring), address(shared_address(ring)), lane(at.lane), pairs(pairs) {
@@ -22,7 +22,7 @@ struct Tape {
 #pragma unroll
       for (int n = 0; n < PIECES; n++) {
         const int piece = asked * CHUNK * ROW + n * 32 + lane;
-        copy_early<16>(address + ((u32)asked % CHUNKS * CHUNK * ROW + n * 32 + lane) * 16, rows + piece, piece < pairs * ROW);
+        copy_early(address + ((u32)asked % CHUNKS * CHUNK * ROW + n * 32 + lane) * 16, rows + piece, piece < pairs * ROW);
       }
     }
     end_copies();
@@ -51,31 +51,49 @@ __device__ __forceinline__ float inverse(float power_of_two) { return __uint_as_
 #define SMALLEST 1.0f                // that a bound on all slopes may be
 #define WIDEST 1.2e24f               // largest scale over the smallest: sums of large slopes must not overflow later
 
-struct Sums {
-  float dh[NB][2], dc[NB][2];
-  float base[NB][4][2];       // slopes of the sums over closed units: of all steps since these were last distributed
-  float inputs[NB][4][D];     // gradient of the weights from the inputs, over this thread's samples
-  float between[NB][2][NB][4]; // gradient of the weights between slots, since both units came into them: as products give it
+// Of the first K blocks of slots; in the others is no unit.
+template <int K> struct Sums {
+  float dh[K][2], dc[K][2];
+  float base[K][4][2];       // slopes of the sums over closed units: of all steps since these were last distributed
+  float inputs[K][4][D];     // gradient of the weights from the inputs, over this thread's samples
+  float between[K][2][K][4]; // gradient of the weights between slots, since both units came into them: as products give it
   float scale, back, least;
 
   __device__ __forceinline__ void clear() {
     scale = back = 1, least = 3e38f;
 #pragma unroll
-    for (int n = 0; n < NB; n++) dh[n][0] = dh[n][1] = dc[n][0] = dc[n][1] = 0;
+    for (int n = 0; n < K; n++) dh[n][0] = dh[n][1] = dc[n][0] = dc[n][1] = 0;
 #pragma unroll
-    for (int n = 0; n < NB * 8; n++) (&base[0][0][0])[n] = 0;
+    for (int n = 0; n < K * 8; n++) (&base[0][0][0])[n] = 0;
 #pragma unroll
-    for (int n = 0; n < NB * 4 * D; n++) (&inputs[0][0][0])[n] = 0;
+    for (int n = 0; n < K * 4 * D; n++) (&inputs[0][0][0])[n] = 0;
 #pragma unroll
-    for (int n = 0; n < NB * NB * 8; n++) (&between[0][0][0][0])[n] = 0;
+    for (int n = 0; n < K * K * 8; n++) (&between[0][0][0][0])[n] = 0;
+  }
+  // As another struct has them, for more or fewer blocks.
+  template <int J> __device__ __forceinline__ void copy(const Sums<J> &from) {
+    constexpr int both = J < K ? J : K;
+    clear();
+    scale = from.scale, back = from.back, least = from.least;
+#pragma unroll
+    for (int n = 0; n < both; n++) {
+#pragma unroll
+      for (int s = 0; s < 2; s++) dh[n][s] = from.dh[n][s], dc[n][s] = from.dc[n][s];
+#pragma unroll
+      for (int m = 0; m < 8; m++) (&base[n][0][0])[m] = (&from.base[n][0][0])[m];
+#pragma unroll
+      for (int m = 0; m < 4 * D; m++) (&inputs[n][0][0])[m] = (&from.inputs[n][0][0])[m];
+#pragma unroll
+      for (int m = 0; m < both * 8; m++) between[n][m % 2][m / 8][m / 2 % 4] = from.between[n][m % 2][m / 8][m / 2 % 4];
+    }
   }
   __device__ __forceinline__ void multiply_all(float ratio) {
 #pragma unroll
-    for (int n = 0; n < NB * 8; n++) (&base[0][0][0])[n] *= ratio;
+    for (int n = 0; n < K * 8; n++) (&base[0][0][0])[n] *= ratio;
 #pragma unroll
-    for (int n = 0; n < NB * 4 * D; n++) (&inputs[0][0][0])[n] *= ratio;
+    for (int n = 0; n < K * 4 * D; n++) (&inputs[0][0][0])[n] *= ratio;
 #pragma unroll
-    for (int n = 0; n < NB * NB * 8; n++) (&between[0][0][0][0])[n] *= ratio;
+    for (int n = 0; n < K * K * 8; n++) (&between[0][0][0][0])[n] *= ratio;
   }
   // No slope of a step is larger than this, if c is the state before it.
   __device__ __forceinline__ float bound(int n, int s, float c) const { return (fabsf(dh[n][s]) + fabsf(dc[n][s])) * fmaxf(1.0f, fabsf(c)); }
@@ -106,14 +124,14 @@ struct Sums {
   // Units come into these slots: sums begin at 0, whatever was left there.
   __device__ __forceinline__ void begin(u32 slots, const Place &at) {
 #pragma unroll
-    for (int to = 0; to < NB; to++) {
+    for (int to = 0; to < K; to++) {
       const bool row = at.holds(slots, to);
 #pragma unroll
       for (int n = 0; n < 8; n++) (&base[to][0][0])[n] = row ? 0 : (&base[to][0][0])[n];
 #pragma unroll
       for (int n = 0; n < 4 * D; n++) (&inputs[to][0][0])[n] = row ? 0 : (&inputs[to][0][0])[n];
 #pragma unroll
-      for (int from = 0; from < NB; from++)
+      for (int from = 0; from < K; from++)
 #pragma unroll
         for (int n = 0; n < 2; n++) {
           const bool empty = row || (slots >> (from * 8 + at.column * 2 + n) & 1);
@@ -197,25 +215,25 @@ struct Sums {
       }
   }
   // The slopes of sums over closed units reach units that were closed before: h is theirs, of the slots in `rows`.
-  __device__ __forceinline__ void propagate_base(const Between<true> &weights, const float h[NB][2], u32 rows, const Place &at) {
+  __device__ __forceinline__ void propagate_base(const Between<true> &weights, const float h[K][2], u32 rows, const Place &at) {
     u32 most = 0;
 #pragma unroll
-    for (int n = 0; n < NB * 8; n++) {
+    for (int n = 0; n < K * 8; n++) {
       const u32 size = __float_as_uint((&base[0][0][0])[n]) & ~(1u << 31);
       most = max(most, size < INFINITE ? size : 0);
     }
     float own_back;
     const float own = scale_for(__reduce_max_sync(EVERYBODY, most), &own_back);
-    u32 slopes[NB][4], rest[NB][4];
+    u32 slopes[K][4], rest[K][4];
 #pragma unroll
-    for (int n = 0; n < NB; n++)
+    for (int n = 0; n < K; n++)
 #pragma unroll
       for (int g = 0; g < 4; g++) {
         const float low = base[n][g][0] * own, high = base[n][g][1] * own;
         slopes[n][g] = pack_half(low, high);
         if (EXACT) rest[n][g] = pack_rest(low, high, slopes[n][g]);
       }
-    propagate<NB>(weights, slopes, rest, rows, back * own_back, at);
-    add_exactly<NB>(base, h);
+    propagate<K>(weights, slopes, rest, rows, back * own_back, at);
+    add_exactly<K>(base, h);
   }
 };

@@ -30,11 +30,6 @@ __device__ __forceinline__ float h_in(const u32 words[H_WORDS], int cell) {
   return cell % 2 ? half_high(words[cell / 2]) : half_low(words[cell / 2]);
 }
 
-template <int N> __device__ __forceinline__ void store_words(u32 *p, const u32 v[N]) {
-  if (N == 4) *(uint4 *)p = make_uint4(v[0], v[1 % N], v[2 % N], v[3 % N]);
-  else if (N == 2) *(uint2 *)p = make_uint2(v[0], v[1 % N]);
-  else *p = v[0];
-}
 // Where a thread's words of the first step lie, and how many there are from one step to the next.
 struct Tape {
   u32 *gates, *c, *h;

@@ -1,0 +1,199 @@
+"""What the published cells of this folder have in common: `torch.nn.LSTM`'s calling convention around one layer's rule.
+
+A cell says what a layer has (`make_layer`) and what it does with a sequence (`run_layer`). Here are the layouts, packed
+sequences, the stack of layers, the dropout between them, and the state that goes from one piece of a sequence to the
+next. Shapes: T steps, B samples, D inputs, H units.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from glstm.errors import ShapeError, UserError
+
+State = tuple[Tensor, ...]
+
+
+class Recurrent(nn.Module):
+    """A stack of layers of one direction, called as `torch.nn.LSTM` is: x (T, B, D) in, output (T, B, H) and state out.
+
+    The state is all that is needed to go on with the next piece of a sequence: `state` names its parts and says how
+    wide each is; the first is h. With one part it is a tensor (layers, B, H), as `torch.nn.GRU`'s is, else a tuple.
+    """
+
+    state: ClassVar[tuple[str, ...]] = ("h",)
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+    ):
+        for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"{name} must be a whole number of at least 1, not {value!r:.50}")
+        if not 0 <= dropout < 1:
+            raise UserError(f"dropout is a probability of at least 0 and below 1, not {dropout!r:.50}")
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
+        self.layers = nn.ModuleList(
+            self.make_layer(input_size if number == 0 else hidden_size) for number in range(num_layers)
+        )
+
+    @abstractmethod
+    def make_layer(self, inputs: int) -> nn.Module:
+        """A layer's values, with their published start. Options of a cell are set before `super().__init__`."""
+
+    @abstractmethod
+    def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:
+        """Output (T, B, H) and final state of x (T, B, D). `valid` (T, B): where it is False the sample has ended, and
+        its state stays as it was; the output there means nothing."""
+
+    @abstractmethod
+    def count_ops(self, steps: int, updates: float = 1.0) -> float:
+        """Operations of one sequence through all layers, counted as in `glstm/analysis/operations.py`: a multiply or an
+        add is one, a nonlinear function five. `updates` is the share of steps that a skipping cell does not skip."""
+
+    def width_of(self, part: str) -> int:
+        """Numbers that a sample has of this part of the state, in a layer."""
+        return self.hidden_size
+
+    def first_state(self, part: str, batch: int, like: Tensor) -> Tensor:
+        """(B, width) before the first step."""
+        return like.new_zeros(batch, self.width_of(part))
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | Sequence[Tensor] | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor | State]:
+        """As `torch.nn.LSTM`: (T, B, D), or (B, T, D) with batch_first, or (T, D) of one sequence, or packed."""
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        self._check(input)
+        batched = input.dim() == 3
+        x = input if batched else input.unsqueeze(1)
+        x = x.transpose(0, 1) if batched and self.batch_first else x
+        output, parts = self._run(x, self._given(hx, x, batched), None)
+        if not batched:
+            return output.squeeze(1), self._as_state([part.squeeze(1) for part in parts])
+        return output.transpose(0, 1) if self.batch_first else output, self._as_state(parts)
+
+    def _forward_packed(self, packed: PackedSequence, hx) -> tuple[PackedSequence, Tensor | State]:
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        x, lengths = pad_packed_sequence(PackedSequence(packed.data, packed.batch_sizes))
+        self._check(x)
+        steps = torch.arange(len(x), device=x.device)
+        valid = steps[:, None] < lengths.to(x.device)
+        states = self._given(hx, x, batched=True)
+        if states is not None and order is not None:
+            states = [part[:, order] for part in states]
+        output, parts = self._run(x, states, valid)
+        if back is not None:
+            parts = [part[:, back] for part in parts]
+        data = pack_padded_sequence(output, lengths).data
+        return PackedSequence(data, packed.batch_sizes, order, back), self._as_state(parts)
+
+    def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        finals: list[State] = []
+        for number, layer in enumerate(self.layers):
+            if states is None:
+                before = tuple(self.first_state(part, x.shape[1], x) for part in self.state)
+            else:
+                before = tuple(part[number] for part in states)
+            x, after = self.run_layer(layer, x, before, valid)
+            finals.append(after)
+            if self.dropout and number + 1 < self.num_layers:
+                x = dropout(x, self.dropout, self.training)
+        return x, [torch.stack(part) for part in zip(*finals, strict=True)]
+
+    def _as_state(self, parts: list[Tensor]) -> Tensor | State:
+        return parts[0] if len(self.state) == 1 else tuple(parts)
+
+    def _check(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"the input must be a tensor or a PackedSequence, not {type(x).__name__}")
+        if x.dim() not in (2, 3) or x.shape[-1] != self.input_size:
+            layout = "(B, T, D)" if self.batch_first else "(T, B, D)"
+            raise ShapeError(
+                f"the input must be {layout}, or (T, D) for one sequence, with D = {self.input_size}, "
+                f"but has shape {tuple(x.shape)}"
+            )
+
+    def _given(self, hx: Tensor | Sequence[Tensor] | None, x: Tensor, batched: bool) -> list[Tensor] | None:
+        """The parts of a state (layers, B, width) that a caller gave."""
+        if hx is None:
+            return None
+        parts = [hx] if isinstance(hx, Tensor) else list(hx)
+        if len(parts) != len(self.state):
+            raise UserError(
+                f"the state has {len(self.state)} parts, {', '.join(self.state)}, and {len(parts)} are given"
+            )
+        parts = parts if batched else [part.unsqueeze(1) for part in parts]
+        for name, part in zip(self.state, parts, strict=True):
+            expected = (self.num_layers, x.shape[1], self.width_of(name))
+            if tuple(part.shape) != expected:
+                raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(part.shape)}")
+        return parts
+
+    def extra_repr(self) -> str:
+        layers = f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
+        return f"{self.input_size}, {self.hidden_size}{layers}"
+
+
+def step_by_step(
+    step: Callable[..., Sequence[Tensor]], x: Tensor, state: State, valid: Tensor | None
+) -> tuple[Tensor, State]:
+    """A loop over the steps, for rules that nothing faster computes: step(x_n, *state) is the new state, h first."""
+    outputs = []
+    for n, x_n in enumerate(x.unbind()):
+        new = step(x_n, *state)
+        state = tuple(new) if valid is None else held(valid[n], new, state)
+        outputs.append(state[0])
+    return torch.stack(outputs) if outputs else x.new_empty(0, *state[0].shape), state
+
+
+def with_product(
+    step: Callable[..., Sequence[Tensor]], drive: Tensor, weight: Tensor, state: State, valid: Tensor | None
+) -> tuple[Tensor, State]:
+    """The same with a recurrent product: step(sums, *state), where sums (B, N) = drive_n + h_{n-1} weight^T.
+
+    The gradient of the weight (N, H) is one product after the loop, not one at each step.
+    """
+    before: list[Tensor] = []
+    across = weight.detach().T
+
+    def one(drive_n: Tensor, h: Tensor, *others: Tensor) -> Sequence[Tensor]:
+        before.append(h.detach())
+        return step(torch.addmm(drive_n, h, across), h, *others)
+
+    return step_by_step(one, _Deferred.apply(drive, weight, before), state, valid)
+
+
+class _Deferred(torch.autograd.Function):
+    """The drive (T, B, N) as it is; its gradient is also that of all sums, from which the weight's follows."""
+
+    @staticmethod
+    def forward(ctx: Any, drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
+        ctx.before, ctx.units = before, weight.shape[1]
+        return drive.view_as(drive)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        (slopes,) = gradients
+        if not ctx.needs_input_grad[1]:
+            return slopes, None, None
+        before = torch.stack(ctx.before).flatten(0, 1) if ctx.before else slopes.new_zeros(0, ctx.units)
+        return slopes, slopes.flatten(0, 1).T @ before, None
+
+
+def held(valid: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> State:
+    """The new state (B, width) of samples that have not ended, the old of the others."""
+    return tuple(torch.where(valid.unsqueeze(-1), one, before) for one, before in zip(new, old, strict=True))

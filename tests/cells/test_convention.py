@@ -1,0 +1,124 @@
+"""What every published cell shares with torch.nn.LSTM: layouts, pieces of sequences, unequal lengths, gradients."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+
+from glstm import SequenceModel
+from glstm.cells import CELLS
+from glstm.cells.recurrent import Recurrent
+from helpers import relative_error
+
+STEPS, BATCH, INPUTS, UNITS = 9, 4, 3, 5
+# Options with which a small cell does all that a large one does.
+OPTIONS: dict[str, dict[str, Any]] = {"clockwork": {"periods": (1, 2, 4)}}
+NAMES = [name for name, cell in CELLS.items() if isinstance(cell, type) and issubclass(cell, Recurrent)]
+
+every_cell = pytest.mark.parametrize("name", NAMES)
+
+
+def make(name: str, layers: int = 2, training: bool = False, **options: Any) -> Recurrent:
+    torch.manual_seed(1)
+    made = CELLS[name](INPUTS, UNITS, layers, **OPTIONS.get(name, {}), **options)
+    assert isinstance(made, Recurrent)
+    for parameter in made.parameters():  # a published start may have zeros, which would hide a mistake
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return made.double().train(training)
+
+
+def sequences(steps: int = STEPS) -> Tensor:
+    return torch.randn(steps, BATCH, INPUTS, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+def parts_of(state: Any) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else list(state)
+
+
+@every_cell
+def test_layouts(name):
+    cell, x = make(name), sequences()
+    output, state = cell(x)
+    assert output.shape == (STEPS, BATCH, UNITS)
+    assert [part.shape for part in parts_of(state)] == [(2, BATCH, cell.width_of(part)) for part in cell.state]
+    first = make(name, batch_first=True)
+    assert relative_error(first(x.transpose(0, 1))[0], output.transpose(0, 1)) < 1e-12
+    alone, state_alone = cell(x[:, 1])
+    assert relative_error(alone, output[:, 1]) < 1e-12
+    for one, part in zip(parts_of(state_alone), parts_of(state), strict=True):
+        assert relative_error(one, part[:, 1]) < 1e-12
+
+
+@every_cell
+@pytest.mark.parametrize("cut", [1, 4])
+def test_a_sequence_in_pieces(name, cut):
+    cell, x = make(name), sequences()
+    output, state = cell(x)
+    first, between = cell(x[:cut])
+    second, end = cell(x[cut:], between)
+    assert relative_error(torch.cat((first, second)), output) < 1e-12
+    for one, part in zip(parts_of(end), parts_of(state), strict=True):
+        assert relative_error(one, part) < 1e-12
+
+
+@every_cell
+def test_no_steps_keep_the_state(name):
+    cell = make(name)
+    _, state = cell(sequences())
+    output, same = cell(sequences(0), state)
+    assert output.shape == (0, BATCH, UNITS)
+    for one, part in zip(parts_of(same), parts_of(state), strict=True):
+        assert torch.equal(one, part)
+
+
+@every_cell
+def test_unequal_lengths(name):
+    cell, x, lengths = make(name), sequences(), [5, STEPS, 1, 3]
+    packed = pack_sequence([x[:length, n] for n, length in enumerate(lengths)], enforce_sorted=False)
+    output, state = cell(packed)
+    padded, found = pad_packed_sequence(output)
+    assert found.tolist() == lengths
+    for n, length in enumerate(lengths):
+        alone, state_alone = cell(x[:length, n])
+        assert relative_error(padded[:length, n], alone) < 1e-12
+        for one, part in zip(parts_of(state_alone), parts_of(state), strict=True):
+            assert relative_error(part[:, n], one) < 1e-12
+
+
+@every_cell
+def test_gradients(name):
+    cell, x = make(name), sequences(4).requires_grad_()
+    names, values = zip(*((one, value.detach().clone().requires_grad_()) for one, value in cell.named_parameters()))
+
+    def run(x: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        output, state = functional_call(cell, dict(zip(names, values, strict=True)), (x,))
+        return output, parts_of(state)[0]
+
+    assert torch.autograd.gradcheck(run, (x, *values))
+
+
+@every_cell
+def test_a_folder_keeps_it(name, tmp_path):
+    cell = make(name).float()
+    model = SequenceModel(cell, torch.nn.Linear(UNITS, 2)).eval()
+    model.save_pretrained(tmp_path / "model")
+    x = sequences().float()
+    assert torch.equal(SequenceModel.from_pretrained(tmp_path / "model")(x), model(x))
+
+
+@every_cell
+def test_operations_grow_with_steps(name):
+    cell = make(name)
+    assert 0 < cell.count_ops(100) < cell.count_ops(200)
+
+
+@every_cell
+def test_one_sentence_about_what_does_not_fit(name):
+    cell = make(name)
+    with pytest.raises(ValueError, match=f"with D = {INPUTS}"):
+        cell(torch.zeros(3, 2, INPUTS + 1, dtype=torch.float64))
+    with pytest.raises(ValueError, match="must have shape"):
+        cell(sequences(), tuple(torch.zeros(1, 1, 1) for _ in cell.state))
