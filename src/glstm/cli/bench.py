@@ -246,7 +246,7 @@ def streams(
 ) -> None:
     """Streams without an end and with gaps: that they are the layer, what a step costs, in Python, C and a Cortex-M4.
 
-    Needs a C compiler; the Cortex-M4 is left out where its compiler or emulator is not there.
+    Needs a C compiler and the extra onnx; the Cortex-M4 is left out where its compiler or emulator is not there.
     """
     from glstm.bench import streams as bench
     from glstm.bench.cortex_m4 import missing_tools
