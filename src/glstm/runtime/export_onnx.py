@@ -38,18 +38,19 @@ def export_whole(model: SequenceModel, times: Tensor | None = None, *, times_as_
     steps_first = not layer.batch_first
     x = "x" if steps_first else graph.add("Transpose", "x", perm=[1, 0, 2])
     shape = graph.add("Shape", x)
-    steps, batch = (graph.add("Gather", shape, graph.constant(axis, np.int64), axis=0) for axis in (0, 1))
-    one = graph.constant(1, np.int64)
+    batch = graph.add("Gather", shape, graph.constant(1, np.int64), axis=0)
     wide = times_as_input or times is not None
     if times_as_input:
         moments = "times" if steps_first else graph.add("Transpose", "times", perm=[1, 0])
         moments = graph.add("Unsqueeze", moments, graph.constant([2], np.int64))
     elif times is None:
+        steps, one = _steps(graph, shape), graph.constant(1, np.int64)
         counted = graph.add("Cast", graph.add("Range", one, graph.add("Add", steps, one), one), to=TensorProto.FLOAT)
         moments = graph.add("Unsqueeze", counted, graph.constant([1], np.int64))
     else:
         all_times = graph.constant(times.double().cpu().numpy()[:, None], np.float64)
-        first, until = graph.constant([0], np.int64), graph.add("Reshape", steps, graph.constant([1], np.int64))
+        first = graph.constant([0], np.int64)
+        until = graph.add("Reshape", _steps(graph, shape), graph.constant([1], np.int64))
         moments = graph.add("Slice", all_times, first, until, first)
     flat_batch = graph.add("Reshape", batch, graph.constant([1], np.int64))
     if given is not None:
@@ -133,6 +134,10 @@ def export_step(model: SequenceModel, *, wide_times: bool = False) -> onnx.Model
         [_value("y", ["batch", outputs_of(model)]), *map(_next, state)],
         "One step of a gated LSTM: give h_next back as h, and so every state. All are zeros at first.",
     )
+
+
+def _steps(graph: Graph, shape: str) -> str:
+    return graph.add("Gather", shape, graph.constant(0, np.int64), axis=0)
 
 
 def _inputs(model: SequenceModel) -> int:

@@ -42,9 +42,11 @@ def missing_tools() -> list[str]:
 
 
 def dense_twin(model: SequenceModel) -> SequenceModel:
-    """A plain LSTM with as many layers and units and a head of the same shape; its weights do not matter."""
+    """A plain LSTM with as many layers and units and a head of the same shape; its weights hardly matter, but are always
+    the same."""
     layer = model.layer
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         plain = LSTM(layer.input_size, layer.hidden_size, layer.num_layers)
     around = {name: copy.deepcopy(getattr(model, name)) for name in ("reads", "inputs", "outputs", "classes")}
     return SequenceModel(plain, copy.deepcopy(model.head), **around).eval()
