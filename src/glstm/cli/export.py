@@ -232,7 +232,11 @@ def onnx(
     data: DataOption = None,
     times_as_input: Annotated[
         bool,
-        option("The graph gets the times of the steps when it runs, beside x.", STREAMS, "--times-as-input"),
+        option(
+            "The graph gets the times of the steps when it runs, beside x, for sequences of any times.",
+            STREAMS,
+            "--times-as-input",
+        ),
     ] = False,
     *,
     given: ScheduleOptions,
