@@ -42,8 +42,8 @@ def missing_tools() -> list[str]:
 
 
 def dense_twin(model: SequenceModel) -> SequenceModel:
-    """A plain LSTM with as many layers and units and a head of the same shape. Its weights, always the same ones, hardly
-    matter."""
+    """A plain LSTM with as many layers and units and a head of the same shape. Its weights hardly matter, and are
+    always the same."""
     layer = model.layer
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
