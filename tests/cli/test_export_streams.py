@@ -205,6 +205,7 @@ def test_sequences_with_their_own_times(tmp_path, monkeypatch):
     for words, expected in (
         (["export", "c", "r"], "each sequence of log has its own times"),
         (["export", "onnx", "r"], "export c takes --tick instead, and export onnx --times-as-input"),
+        (["predict", "r", "log.csv", "--id", "who"], "r is a run and knows how its files are read: leave out --id"),
     ):
         with pytest.raises(UserError, match=expected):
             run(*words)
