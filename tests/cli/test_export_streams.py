@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from importlib.util import find_spec
 
 import numpy as np
 import onnx
@@ -138,6 +139,13 @@ def test_a_stream_with_times_in_c_and_onnx(folders, tmp_path):
         y, *after = step.run(None, {"x": sample[None], "t": np.array([time]), **state})
         state = dict(zip(state, after, strict=True))
         assert np.abs(y - answer).max() < 1e-5
+
+
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="no ziglang")
+def test_a_stream_with_times_in_a_browser(folders, tmp_path):
+    run("export", "wasm", folders[0] / "timed", "--tick", TICK, "--start", START, "--name", "meter", "--out", tmp_path)
+    assert (tmp_path / "meter.wasm").read_bytes().startswith(b"\0asm")
+    assert "step: (sample, t) =>" in (tmp_path / "meter.js").read_text()
 
 
 WINDOWS = """#include <stdio.h>
