@@ -26,6 +26,7 @@ DATA = {
     "glstm/bench/cortex_m4/start.c",
     "glstm/native/agenda.h",  # exported C is made of these
     "glstm/native/head.h",
+    "glstm/native/int8.h",
     "glstm/native/place.h",
     "glstm/native/stream.h",
     "glstm/native/timed.h",

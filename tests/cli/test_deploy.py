@@ -69,7 +69,7 @@ def test_deploy_chooses_on_images_that_were_held_out(real_mnist, tmp_path):
     assert "threshold 0.9, chosen on 5,000 training sequences that were held out" in " ".join(shown.split())
 
 
-@pytest.mark.parametrize("int8", [[], ["--int8"]])
+@pytest.mark.parametrize("int8", [[], ["--int8"], ["--int8-states"]])
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
 def test_export_c_leaves_a_program_that_checks_itself(wide_run, int8, tmp_path):
     shown = glstm("export", "c", wide_run, "--out", tmp_path, "--name", "adder", *int8).stdout

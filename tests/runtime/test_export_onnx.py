@@ -80,6 +80,7 @@ FORMULAS = {
     "truth values": lambda t, at: (t > at) * torch.exp(-(t - at) / 9) + 0.25 * (t <= at),
     "no unit differs": lambda t, at: torch.tanh(t / 30) ** 3,
     "seen by nobody": lambda t, at: torch.zeros_like(t - at) + 1 - 0.5 * (t <= at).to(t.dtype),
+    "distribution function": lambda t, at: 0.5 + 0.5 * torch.erf((t - at) / 9),
 }
 
 
@@ -87,6 +88,31 @@ FORMULAS = {
 def test_any_gate_is_written_from_what_it_computes(name):
     model = of_gate(FORMULAS[name])
     assert max(differences(model, export_whole(model), export_step(model), 60).values()) < 1e-5
+    assert max(differences(model, *with_times(model), 60).values()) < 1e-5
+
+
+def with_times(model):
+    """Graphs that get their times when they run."""
+    step = None if model.layer.bidirectional else export_step(model, wide_times=True)
+    return export_whole(model, times_as_input=True), step
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_times_are_an_input(kind):
+    """Irregular ones, the same for all sequences and each its own; `differences` gives both."""
+    model = deep_network(kind)
+    model.layer.threshold = V_T
+    assert max(differences(model, *with_times(model), STEPS).values()) < 1e-5
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_times_are_an_input_of_both_directions(batch_first):
+    layer = glstm.GLSTM(2, 6, bidirectional=True, batch_first=batch_first, mu=(1, 40), sigma=9.0)
+    model = glstm.SequenceModel(layer, torch.nn.Linear(12, 3), reads="every").eval()
+    whole, _ = with_times(model)
+    assert max(differences(model, whole, None, STEPS).values()) < 1e-5
+    layout = ["one_or_batch", "steps"] if batch_first else ["steps", "one_or_batch"]
+    assert session(whole).get_inputs()[1].shape == layout
 
 
 def test_a_gate_that_computes_what_onnx_cannot_is_named():

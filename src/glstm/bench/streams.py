@@ -26,7 +26,8 @@ from glstm.gates import Periodic
 from glstm.layers import GLSTM
 from glstm.models import SequenceModel
 from glstm.runtime import deploy
-from glstm.runtime.export_c import Times, export_c, vectors_from
+from glstm.runtime.export_c import Times, export_c, vectors_from, whole_vectors
+from glstm.runtime.int8_states import int8_states
 from glstm.runtime.quantize import dequantized, quantize
 from glstm.runtime.stream import Stream
 from glstm.runtime.timed_runtime import TimedRuntime
@@ -251,7 +252,10 @@ def gaps(steps: int) -> np.ndarray:
 
 
 def irregular(steps: int = 5000, share: float = 0.05) -> dict[str, Any]:
-    """Samples at times that nobody knew beforehand, compared after every one, in Python and in C."""
+    """Samples at times that nobody knew beforehand, compared after every one, in Python, in C and in ONNX Runtime."""
+    from glstm.runtime.check_onnx import session
+    from glstm.runtime.export_onnx import export_whole
+
     found = {}
     times = gaps(steps)
     for name, model in (("periodic", periodic(share)), ("one-shot", one_shot(share))):
@@ -270,12 +274,17 @@ def irregular(steps: int = 5000, share: float = 0.05) -> dict[str, Any]:
             _checked(["cc", "-std=c99", "-O2", "-DNET_TEST", "net.c", "-o", "check"], folder)
             in_c = float(_checked(["./check"], folder).split()[-1])
         python = float(np.abs(ours - vectors.y[0, : len(ours)]).max())
-        found[name] = {"samples": len(ours), "largest_difference": {"python": python, "c": in_c}}
+        model.layer.threshold = V_T
+        given = {"x": x[: len(at)].numpy(), "times": at[:, None]}
+        (y,) = session(export_whole(model, times_as_input=True)).run(None, given)
+        in_onnx = float(np.abs(np.asarray(y)[:, 0] - vectors.y[0]).max())
+        found[name] = {"samples": len(ours), "largest_difference": {"python": python, "c": in_c, "onnx": in_onnx}}
     return found
 
 
 def on_a_cortex_m4(share: float = 0.05) -> dict[str, dict[str, Any]]:
-    """Flash, RAM and instructions of one-shot, periodic and timed streams, with float32 and int8 weights."""
+    """Flash, RAM and instructions of one-shot, periodic and timed streams, with float32 and int8 weights; of known
+    steps, also with int8 states."""
     found = {}
     steps = np.arange(1.0, PERIOD + 1)
     x = torch.from_numpy(inputs(1, PERIOD))[:, None]
@@ -292,4 +301,7 @@ def on_a_cortex_m4(share: float = 0.05) -> dict[str, dict[str, Any]]:
                 ticks = Times(TICK)
                 one = cortex_m4.measure(plan, vectors, int8, times=ticks, before=before, steps=PERIOD)
                 found[f"periodic, with times, {kind}"] = asdict(one)
+            elif int8:
+                states = int8_states(plan, x)
+                found[f"{name}, int8 states"] = asdict(cortex_m4.measure(plan, whole_vectors(states, x), states))
     return found

@@ -20,20 +20,12 @@ FOLDER = "Any model folder"
 
 
 @dataclass(frozen=True)
-class TestOptions:
-    """Sequences to test on. Given for a run, they take the place of the run's own."""
+class ReadingOptions:
+    """How a file of sequences is read."""
 
-    test: Annotated[
-        str | None,
-        option("What to test on: a file of sequences with targets, or a task by name, such as smnist.", FOLDER),
-    ] = None
     id: Annotated[str | None, option("Tables: the column that says which sequence a row is part of.", FOLDER)] = None
     time: Annotated[str | None, option("Tables: the column with the time of a row.", FOLDER)] = None
-    target: Annotated[list[str] | None, option("Tables: the column that was learned. Repeat it.", FOLDER)] = None
     input: Annotated[list[str] | None, option("Tables: an input; repeat it, in the network's order.", FOLDER)] = None
-    values: Annotated[
-        bool | None, option("The targets are numbers, not classes, though they are whole.", FOLDER, "--values")
-    ] = None
     from_start: Annotated[
         bool | None,
         option(
@@ -43,6 +35,20 @@ class TestOptions:
     times: Annotated[
         str | None,
         option("The times of the steps, of all sequences: numbers with commas between, or a file of them.", FOLDER),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TestOptions(ReadingOptions):
+    """Sequences to test on. Given for a run, they take the place of the run's own."""
+
+    test: Annotated[
+        str | None,
+        option("What to test on: a file of sequences with targets, or a task by name, such as smnist.", FOLDER),
+    ] = None
+    target: Annotated[list[str] | None, option("Tables: the column that was learned. Repeat it.", FOLDER)] = None
+    values: Annotated[
+        bool | None, option("The targets are numbers, not classes, though they are whole.", FOLDER, "--values")
     ] = None
 
 
@@ -97,15 +103,16 @@ def load(
     *,
     last: bool = False,
     with_task: bool = True,
+    scheduled: bool = True,
 ) -> Subject:
     """A run with its own task; with the sequences that the user names; or without any. `with_task`: whether a run's
-    own task is needed, and so its data."""
+    own task is needed, and so its data; `scheduled`: whether the times of its steps must be known without it."""
     from glstm.recipes import make_task
     from glstm.training.run import RunFolder
 
     require_folder(data)
     folder = RunFolder(path)
-    run = _is_run(path)
+    run = is_run(path)
     if given.test is None:
         alone = ("times", "steps") if isinstance(given, ScheduleOptions) else ()
         for name, value in asdict(given).items():
@@ -114,13 +121,15 @@ def load(
     model = folder.load_model(last) if run else _model(path)
     model = model.to(device)
     if run and not _any(given):
+        if not with_task and not scheduled:
+            return Subject(path, model, None, given, None)
         if not with_task:
             times = folder.shared_times()
             return Subject(path, model, None, given, None, known=folder.steps() if times is None else times)
         task = make_task(load_recipe(folder), data or folder.data(), device, again=True)
         folder.check_artifacts(task)
         return Subject(path, model, task, given, None, True)
-    times = None if given.times is None else _times(given.times)
+    times = None if given.times is None else parse_times(given.times)
     if given.test is None:
         return Subject(path, model, None, given, times)
     known = folder.columns() if run else {}
@@ -132,7 +141,7 @@ def _any(given: TestOptions) -> bool:
     return any(value is not None for value in asdict(given).values())
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
     """Whatever is no model folder is a run, or a run's folder says what is wrong with it."""
     from glstm.pretrained import CONFIG, read_config
 
@@ -145,7 +154,7 @@ def _model(path: Path) -> "nn.Module":
     return from_pretrained(path)
 
 
-def _times(text: str) -> "Tensor":
+def parse_times(text: str) -> "Tensor":
     """0,0.5,1 or a file of numbers: .npy, or text with spaces, commas or lines between."""
     import torch
 
@@ -228,7 +237,7 @@ def _file_task(
 
     width = _outputs(model)
     of_values = bool(given.values) or (model.classes is None and (model.outputs is not None or width == 1))
-    asked = {"id": given.id, "time": given.time, "target": _tuple(given.target), "inputs": _tuple(given.input)}
+    asked = {"id": given.id, "time": given.time, "target": as_tuple(given.target), "inputs": as_tuple(given.input)}
     asked = {name: value for name, value in asked.items() if value is not None}
     usual = options_for(path, **known | ({"classes": False} if of_values else {}))
     parts = read(path, **usual | asked)
@@ -245,7 +254,7 @@ def _file_task(
     return task, bool(others)
 
 
-def _tuple(values: list[str] | None) -> tuple[str, ...] | None:
+def as_tuple(values: list[str] | None) -> tuple[str, ...] | None:
     return tuple(values) if values else None
 
 
@@ -253,7 +262,14 @@ def _fitted(path: Path, part: "Sequences", model: Any, width: int, times: Any) -
     """With the network's classes, and the times that the user gave."""
     if part.y is None:
         raise UserError(f"{path} has no targets to compare with: of a table, name the column by --target")
-    part = replace(part, doubts=())
+    part = at_their_times(path, replace(part, doubts=()), model, times)
+    if getattr(model.inputs, "missing", "refuse") == "refuse" and any(np.isnan(one).any() for one in part.x):
+        raise UserError(f"{path} has missing values, NaN, and the network was trained without any")
+    return part if part.classes is None else _with_classes(path, part, model.classes, width)
+
+
+def at_their_times(path: Path, part: "Sequences", model: Any, times: "Tensor | None") -> "Sequences":
+    """With the times that the user gave. A network that was trained at times needs some."""
     if times is not None:
         if part.times is not None:
             raise UserError(f"{path} has times of its own: leave out --times")
@@ -266,9 +282,7 @@ def _fitted(path: Path, part: "Sequences", model: Any, width: int, times: Any) -
             f"{path} has no times, and the network was trained at times from {seen.in_words}: of a table, name their "
             "column by --time, or give the same for all sequences by --times"
         )
-    if getattr(model.inputs, "missing", "refuse") == "refuse" and any(np.isnan(one).any() for one in part.x):
-        raise UserError(f"{path} has missing values, NaN, and the network was trained without any")
-    return part if part.classes is None else _with_classes(path, part, model.classes, width)
+    return part
 
 
 def _with_classes(path: Path, part: "Sequences", names: tuple[str, ...] | None, width: int) -> "Sequences":

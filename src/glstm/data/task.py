@@ -140,7 +140,8 @@ class Task(ABC):
         if self.own_times:
             raise UserError(
                 f"each sequence of {self.name} has its own times, and a deployed network needs to know all times "
-                f"beforehand: {self._how_to_share_times()}"
+                f"beforehand: {self._how_to_share_times()}; or deploy it without steps, and give each sample its time "
+                "(export c --tick)"
             )
         return self.steps if self.times is None else self.times
 

@@ -101,6 +101,7 @@ static inline void glstm_put(const glstm_dense *d, const float *from, float *int
 
 static inline void glstm_activate(const glstm_dense *d, float *y) {
   uint32_t n, size = d->outputs;
+  (void)glstm_sigmoid, (void)glstm_tanh; /* where the layers are in whole numbers, nothing else may need them */
   switch (d->then) {
     case GLSTM_RELU:
       for (n = 0; n < size; n++) y[n] = y[n] < 0 ? 0 : y[n];

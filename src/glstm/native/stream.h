@@ -14,7 +14,8 @@
    What only some networks do is compiled only where it is asked for: GLSTM_RAW, samples are standardised first;
    GLSTM_POOL, the head reads a mean or maximum over the steps; GLSTM_HEAD, it is more than linear layers and ReLU;
    GLSTM_TIMED, each unit's pulse takes the place of the spans, for streams without an end and for times that nobody
-   knows beforehand: see timed.h. With GLSTM_WINDOW a network takes whole windows, by window.h. */
+   knows beforehand: see timed.h. With GLSTM_WINDOW a network takes whole windows, by window.h. With GLSTM_WHOLE, there
+   is only the head and what samples need: the layers are those of int8.h. */
 #ifndef GLSTM_STREAM_H
 #define GLSTM_STREAM_H
 
@@ -107,6 +108,7 @@ typedef struct {
 #endif
 } glstm_state;
 
+#ifndef GLSTM_WHOLE
 static inline uint32_t glstm_own_numbers(const glstm_layer *l) { return 6 * l->units + 2 * l->most_open; }
 
 static inline uint32_t glstm_pooling(const glstm_layer *l) {
@@ -131,7 +133,9 @@ static inline uint32_t glstm_carried(const glstm_model *m) {
   return 0;
 #endif
 }
+#endif
 
+#if !defined GLSTM_WHOLE || defined GLSTM_HEAD
 /* e^x = power (1 + rest), for |x| <= 87: x = n ln 2 + r, power = 2^n, and rest by a polynomial in r. */
 static inline float glstm_exp_rest(float x, float *power) {
   int32_t n = (int32_t)(x * 1.44269504088896341f + 0.5f * GLSTM_SIGN(x));
@@ -161,6 +165,9 @@ static inline float glstm_tanh(float x) {
   return GLSTM_SIGN(x) * (rest / (rest + 2.0f));
 }
 
+#endif
+
+#ifndef GLSTM_WHOLE
 /* sum += row * value, for the four gates of a unit */
 static inline void glstm_add(float *sum, const glstm_weight *w, float value) {
   sum[0] += (float)w[0] * value;
@@ -298,6 +305,7 @@ static inline void glstm_reset(const glstm_model *m, glstm_state s) {
   memset(s.place, 0, m->layers * sizeof *s.place);
   memset(s.number, 0, numbers * sizeof *s.number);
 }
+#endif
 
 #ifdef GLSTM_RAW
 /* A sample of raw numbers as the first layer reads it: (x - mean) / scale, and in `into` room for that layer's inputs.
@@ -316,7 +324,7 @@ static inline void glstm_standardize(const glstm_model *m, glstm_state s, const 
 }
 #endif
 
-#ifndef GLSTM_WINDOW
+#if !defined GLSTM_WINDOW && !defined GLSTM_WHOLE
 #ifndef GLSTM_TIMED
 /* Takes the next sample. After the last step of the schedule it is ignored, and the state does not change. */
 static inline void glstm_step(const glstm_model *m, glstm_state s, const float *x) {
@@ -380,7 +388,7 @@ static inline void glstm_run_head(const glstm_model *m, const float *from, float
   }
 }
 
-#ifndef GLSTM_WINDOW
+#if !defined GLSTM_WINDOW && !defined GLSTM_WHOLE
 /* The head's output after `step` steps. `space`: 2 x widest numbers, and for a mean one per unit of the last layer. */
 static inline void glstm_output(const glstm_model *m, uint32_t step, const float *number, float *y, float *space) {
   glstm_run_head(m, glstm_read(m, step, number, space + 2 * (size_t)m->widest), y, space);

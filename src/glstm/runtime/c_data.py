@@ -1,10 +1,8 @@
 """The constant data of exported C: arrays, and the rows of structs that point to them."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from glstm.runtime.c_text import c_array, c_float, c_string
+from glstm.runtime.c_text import c_array, c_arrays, c_float, c_string
 from glstm.runtime.head import Stage
 from glstm.runtime.plan import LayerPlan, Plan
 from glstm.runtime.quantize import Quantized
@@ -16,22 +14,27 @@ SPANS = ("start", "change", "opens", "k")  # arrays of a schedule; and of pulses
 PULSES = ("first", "length", "period", "peak", "shift", "steep")
 
 
-def network_data(plan: Plan, name: str, int8: Quantized | None) -> str:
-    """All of it, up to the model NAME_model."""
+def layers_data(plan: Plan, name: str, int8: Quantized | None) -> list[str]:
+    """The layers, NAME_layers."""
     layers = [_layer(name, number, layer, int8, plan.pool is not None) for number, layer in enumerate(plan.layers)]
+    rows = ", ".join(row for _, row in layers)
+    return [*(data for data, _ in layers), f"static const glstm_layer {name}_layers[] = {{{rows}}};"]
+
+
+def model_data(plan: Plan, name: str, int8: Quantized | None, layers: int, place: str) -> list[str]:
+    """The head, the model NAME_model with so many layers, which are in this place, and the names of the outputs."""
     head = [_stage(name, number, plan, one, int8) for number, one in enumerate(plan.head.stages(plan.read))]
-    numbers = [len(plan.times), len(layers), len(head), plan.widest, f"{name}_layers", f"{name}_head"]
-    parts = [
-        *(data for data, _ in layers),
-        *(data for data, _ in head),
-        f"static const glstm_layer {name}_layers[] = {{{', '.join(row for _, row in layers)}}};",
-        f"static const glstm_dense {name}_head[] = {{{', '.join(row for _, row in head)}}};",
-    ]
+    numbers = [len(plan.times), layers, len(head), plan.widest, place, f"{name}_head"]
+    parts = [data for data, _ in head]
+    parts.append(f"static const glstm_dense {name}_head[] = {{{', '.join(row for _, row in head)}}};")
     if plan.standard:
         numbers += [plan.inputs, MISSING[plan.missing], f"{name}_mean", f"{name}_scale"]
         parts += [c_array(f"{name}_mean", plan.standard.mean), c_array(f"{name}_scale", plan.standard.scale)]
-    parts += [f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n", _classes(plan, name)]
-    return "\n".join(part for part in parts if part)
+    return [
+        *parts,
+        f"static const glstm_model {name}_model = {{{', '.join(map(str, numbers))}}};\n",
+        _classes(plan, name),
+    ]
 
 
 def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pooled: bool) -> tuple[str, str]:
@@ -49,7 +52,7 @@ def _layer(name: str, number: int, plan: LayerPlan, int8: Quantized | None, pool
     }
     when = f"GLSTM_{plan.shape.upper()}" if timed else plan.spans
     numbers = [plan.inputs, plan.units, plan.most_open, when, int(plan.logistic)]
-    return _arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
+    return c_arrays(f"{name}_layer{number}", arrays, numbers, [POOLS[plan.pool]] if pooled else [])
 
 
 def _stage(name: str, number: int, plan: Plan, stage: Stage, int8: Quantized | None) -> tuple[str, str]:
@@ -64,21 +67,13 @@ def _stage(name: str, number: int, plan: Plan, stage: Stage, int8: Quantized | N
         }
     if plan.head.is_plain:
         then = int(stage.then.kind == "relu")
-        return _arrays(f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, then], [])
-    data, row = _arrays(
+        return c_arrays(f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, then], [])
+    data, row = c_arrays(
         f"{name}_head{number}", arrays, [stage.inputs, stage.outputs, f"GLSTM_{stage.then.kind.upper()}"], []
     )
     more = {"gain": stage.then.gain, "shift": stage.then.shift, "places": stage.places}
-    more_data, more_row = _arrays(f"{name}_head{number}", more, [c_float(stage.then.number)], [])
+    more_data, more_row = c_arrays(f"{name}_head{number}", more, [c_float(stage.then.number)], [])
     return "\n".join(part for part in (data, more_data) if part), f"{row[:-1]}, {more_row[1:]}"
-
-
-def _arrays(
-    prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]
-) -> tuple[str, str]:
-    data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
-    places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
-    return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"
 
 
 def _classes(plan: Plan, name: str) -> str:

@@ -11,8 +11,8 @@ from glstm.runtime.c_text import NATIVE
 from glstm.runtime.plan import Plan
 
 
-def known_header(plan: Plan, name: str, kind: str) -> str:
-    """`kind`: that of the weights."""
+def known_header(plan: Plan, name: str, kind: str, numbers: str) -> str:
+    """`kind`: that of the weights; `numbers`: those fields of the state in which these differ."""
     upper = name.upper()
     units = ", ".join(str(layer.units) for layer in plan.layers)
     about = _about_times(plan) + about_inputs(plan) + _about_windows(plan)
@@ -31,7 +31,7 @@ extern "C" {{
 
 enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OUTPUTS = {plan.outputs} }};
 
-{_declared_functions(plan, name)}{declared_classes(plan, name)}
+{_declared_functions(plan, name, numbers)}{declared_classes(plan, name)}
 #ifdef __cplusplus
 }}
 #endif
@@ -40,7 +40,7 @@ enum {{ {upper}_STEPS = {plan.steps}, {upper}_INPUTS = {plan.inputs}, {upper}_OU
 """
 
 
-def _declared_functions(plan: Plan, name: str) -> str:
+def _declared_functions(plan: Plan, name: str, numbers: str) -> str:
     upper = name.upper()
     if plan.two_ways:
         rows = f"\n  float room[{plan.room}];" if plan.room else ""
@@ -49,7 +49,7 @@ def _declared_functions(plan: Plan, name: str) -> str:
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
-  float number[{plan.numbers}];{rows}
+{numbers}{rows}
 }} {name}_state;
 
 /* A whole window x, {upper}_STEPS x {upper}_INPUTS numbers, a row a sample, gives y, {steps}{upper}_OUTPUTS. */
@@ -59,7 +59,7 @@ void {name}_run({name}_state *state, const float *x, float *y);
 typedef struct {{
   uint32_t step;
   glstm_place place[{len(plan.layers)}];
-  float number[{plan.numbers}];
+{numbers}
 }} {name}_state;
 
 void {name}_reset({name}_state *state);

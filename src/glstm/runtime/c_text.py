@@ -1,6 +1,6 @@
 """C source: the code that is exported, and arrays, numbers and strings in it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -11,10 +11,19 @@ NATIVE = Path(__file__).parents[1] / "native"
 
 def c_array(name: str, array: np.ndarray) -> str:
     values = array.flatten().tolist() or [0] * 4  # C has no empty arrays; and a column has four numbers
-    kind = {"u": f"uint{8 * array.itemsize}_t", "i": "int8_t", "f": "float"}[array.dtype.kind]
+    kind = {"u": f"uint{8 * array.itemsize}_t", "i": f"int{8 * array.itemsize}_t", "f": "float"}[array.dtype.kind]
     large = array.dtype == np.uint64  # no signed type holds its largest numbers
     words = map(c_float, values) if array.dtype.kind == "f" else (f"{value}{'u' * large}" for value in values)
     return f"static const {kind} {name}[] = {{\n{_lines(words)}\n}};"
+
+
+def c_arrays(
+    prefix: str, arrays: dict[str, np.ndarray | None], first: Sequence[int | str], last: list[str]
+) -> tuple[str, str]:
+    """The arrays, and a row of a struct: what comes first, places of the arrays, what comes last."""
+    data = "\n".join(c_array(f"{prefix}_{name}", array) for name, array in arrays.items() if array is not None)
+    places = ["0" if array is None else f"{prefix}_{name}" for name, array in arrays.items()]
+    return data, "{" + ", ".join([*map(str, first), *places, *last]) + "}"
 
 
 def _lines(words: Iterable[str]) -> str:

@@ -67,7 +67,13 @@ def check_timed(plan: TimedPlan, vectors: Vectors | None, times: Times) -> None:
     if vectors.x.ndim != 3 or not vectors.x.shape[1] or vectors.x.shape[2] != plan.inputs:
         expected = ("N", "T", plan.inputs)
         raise UserError(f"the self-test's sequences must have shape {expected}, but have {vectors.x.shape}")
-    times.given(vectors.times)
+    given = times.given(vectors.times)
+    most, longest = int(np.diff(given, prepend=np.uint64(0)).max()), times.clock(plan).longest
+    if most > longest:
+        raise UserError(
+            f"between two samples, and from the start to the first, there can be at most {longest:,} ticks, and in the "
+            f"self-test there are {most:,}: choose a start near the first sample, or a longer tick"
+        )
 
 
 def timed_header(plan: TimedPlan, name: str, kind: str, times: Times, about: str, more: str) -> str:

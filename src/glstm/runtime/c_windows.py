@@ -13,6 +13,7 @@ class WindowsInC:
     name: str
     length: int
     hop: int
+    state_bytes: int  # of one window
 
     @property
     def count(self) -> int:
@@ -28,7 +29,7 @@ class WindowsInC:
     def declared_in(self, header: str) -> str:
         """The header with the windows' struct and functions."""
         name, upper = self.name, self.name.upper()
-        operations, size = self.plan.ops_of(self.length) / self.hop, self.count * self.plan.state_bytes
+        operations, size = self.plan.ops_of(self.length) / self.hop, self.count * self.state_bytes
         text = f"""
 /* Windows of {upper}_LENGTH samples on a stream without an end, one beginning every {upper}_HOP samples.
    {upper}_WINDOWS of them at once, each with its own state: {operations:,.0f} operations a sample, {size:,} bytes. */

@@ -34,9 +34,12 @@ def differences(
 ) -> dict[str, float]:
     """The differences between the graphs and the model, relative to the largest output, for several lengths and for
     `steps` single steps, if there is a graph of one. More than TOLERANCE is an error. `times` are those that were baked
-    into the graphs."""
-    at = torch.arange(1, max(*LENGTHS, steps) + 1).double() if times is None else times.double()
+    into the graphs. A graph that has times as an input gets irregular ones: once for all sequences, once for each."""
     draws = torch.Generator().manual_seed(SEED)
+    asks = any(value.name == "times" for value in whole.graph.input)
+    longest = max(*LENGTHS, steps)
+    counted = torch.arange(1, longest + 1).double() if times is None else times.double()
+    at = _irregular(model, longest, draws) if asks else counted
     runs, one_step, found = session(whole), None if step is None else session(step), {}
     unit, batches = output_unit(model, outputs_of(model)), " and ".join(map(str, BATCHES))
     for length in sorted({length for length in (*LENGTHS, steps) if length <= len(at)}):
@@ -44,8 +47,10 @@ def differences(
         for batch in BATCHES:
             x = _inputs(model, length, batch, draws)
             x = x.transpose(0, 1) if model.layer.batch_first else x
-            expected = model(x, times=at[:length])
-            each.append(_difference(runs.run(None, {"x": x.numpy()})[0], expected, unit))
+            for own in _both(model, at[:length], batch) if asks else [at[:length]]:
+                given = {"x": x.numpy()} | ({"times": np.ascontiguousarray(own)} if asks else {})
+                expected = model(x, times=own.expand(x.shape[:2]) if asks else own)
+                each.append(_difference(runs.run(None, given)[0], expected, unit))
         found[f"{length} steps, batches of {batches}"] = float(np.max(each))
     each = []
     if one_step is not None:
@@ -57,6 +62,21 @@ def differences(
         if not difference <= TOLERANCE:
             raise UserError(f"the exported graph is off by {difference:.1e} of PyTorch's output ({what}): not written")
     return found
+
+
+def _irregular(model: SequenceModel, steps: int, draws: torch.Generator) -> torch.Tensor:
+    """Times (T,) with gaps of all sizes, about as dense as those of training, and from there on."""
+    seen = model.layer.seen
+    first, step = (1.0, 1.0) if seen is None else (seen.first, seen.step)
+    gaps = torch.empty(steps, dtype=torch.float64).exponential_(generator=draws) + 1e-3
+    return first + step * (gaps.cumsum(0) - gaps[0])
+
+
+def _both(model: SequenceModel, times: torch.Tensor, batch: int) -> list[torch.Tensor]:
+    """The times (T, 1), and (T, B) with a start for each sequence; as the model has its axes."""
+    step = (times[-1] - times[0]) / len(times)
+    each = [times.unsqueeze(1), times.unsqueeze(1) + step * torch.arange(batch)]
+    return [one.T for one in each] if model.layer.batch_first else each
 
 
 def _inputs(model: SequenceModel, length: int, batch: int, draws: torch.Generator) -> torch.Tensor:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from glstm.errors import UserError
 from glstm.models import SequenceModel
-from glstm.runtime.c_data import network_data
+from glstm.runtime.c_data import layers_data, model_data
 from glstm.runtime.c_header import about_inputs, declared_classes, known_header
+from glstm.runtime.c_int8 import int8_data, int8_functions, int8_state_fields
 from glstm.runtime.c_layouts import check_layout, laid_out
 from glstm.runtime.c_names import check_name
 from glstm.runtime.c_programs import Vectors, main_program, self_test
@@ -24,6 +25,7 @@ from glstm.runtime.c_text import NATIVE
 from glstm.runtime.c_timed import Times as Times
 from glstm.runtime.c_timed import check_timed, timed_code, timed_functions, timed_header, timed_program, timed_self_test
 from glstm.runtime.c_windows import WindowsInC
+from glstm.runtime.int8_states import Int8States
 from glstm.runtime.plan import Plan
 from glstm.runtime.quantize import Quantized
 from glstm.runtime.timed_plan import TimedPlan
@@ -51,12 +53,19 @@ def vectors_from(
     return Vectors(x.transpose(0, 1).numpy(), y.float().numpy(), at.double().numpy())
 
 
+def whole_vectors(states: Int8States, x: Tensor) -> Vectors:
+    """x (T, N, inputs), and what a network in whole numbers says to it, in Python."""
+    x = x.cpu().float()
+    y = states(x).numpy()
+    return Vectors(x.transpose(0, 1).numpy(), y.swapaxes(0, 1) if y.ndim == 3 else y, states.plan.times)
+
+
 def export_c(
     plan: Plan,
     folder: Path | str,
     name: str,
     vectors: Vectors,
-    int8: Quantized | None = None,
+    int8: Quantized | Int8States | None = None,
     *,
     times: Times | None = None,
     windows: tuple[int, int] | None = None,
@@ -64,9 +73,10 @@ def export_c(
 ) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither.
 
-    times: of a plan without known steps, how C is told when a sample comes; None: samples are counted. windows:
-    (length, hop), for functions that run overlapping windows on a stream without an end. layout: "plain", only these
-    two; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a module for Zephyr and CMake.
+    int8: weights in 8 bits, of `quantize`, or also states, of `int8_states`. times: of a plan without known steps, how
+    C is told when a sample comes; None: samples are counted. windows: (length, hop), for functions that run overlapping
+    windows on a stream without an end. layout: "plain", only these two files; "arduino" or "zephyr", a folder NAME that
+    is an Arduino library, or a module for Zephyr and CMake.
     """
     check_name(name)
     check_layout(layout)
@@ -81,20 +91,24 @@ def c_texts(
     plan: Plan,
     name: str,
     vectors: Vectors | None,
-    int8: Quantized | None,
+    int8: Quantized | Int8States | None,
     *,
     times: Times,
     windows: tuple[int, int] | None = None,
 ) -> tuple[str, str]:
     """The header and the source, as `export_c` writes them; without vectors, without a self-test."""
-    cut = None if windows is None else WindowsInC(plan, name, *windows)
+    size = int8.state_bytes if isinstance(int8, Int8States) else plan.state_bytes
+    cut = None if windows is None else WindowsInC(plan, name, *windows, size)
     if isinstance(plan, TimedPlan):
         check_timed(plan, vectors, times)
     else:
         _check(plan, vectors, times)
     if cut is not None:
         cut.check(times)
-    return _header(plan, name, int8, times, cut), _source(plan, name, vectors, int8, times, cut)
+    header = _header(plan, name, int8, times, cut)
+    if isinstance(int8, Int8States):
+        return header, _whole_source(int8, name, vectors, cut)
+    return header, _source(plan, name, vectors, int8, times, cut)
 
 
 def _check(plan: Plan, vectors: Vectors | None, times: Times) -> None:
@@ -116,12 +130,14 @@ def _check(plan: Plan, vectors: Vectors | None, times: Times) -> None:
         )
 
 
-def _header(plan: Plan, name: str, int8: Quantized | None, times: Times, cut: WindowsInC | None) -> str:
-    kind = "int8" if int8 else "float32"
+def _header(plan: Plan, name: str, int8: Quantized | Int8States | None, times: Times, cut: WindowsInC | None) -> str:
+    kind, numbers = "int8" if int8 else "float32", f"  float number[{plan.numbers}];"
+    if isinstance(int8, Int8States):
+        kind, numbers = "int8 states and int8", int8_state_fields(int8)
     if isinstance(plan, TimedPlan):
         header = timed_header(plan, name, kind, times, about_inputs(plan), declared_classes(plan, name))
     else:
-        header = known_header(plan, name, kind)
+        header = known_header(plan, name, kind, numbers)
     return cut.declared_in(header) if cut else header
 
 
@@ -129,7 +145,9 @@ def _source(
     plan: Plan, name: str, vectors: Vectors | None, int8: Quantized | None, times: Times, cut: WindowsInC | None
 ) -> str:
     whom = "PyTorch with the same int8 weights" if int8 else "PyTorch"
-    parts = [_opening(name), _options(plan, int8), _code(plan), network_data(plan, name, int8)]
+    layers = layers_data(plan, name, int8)
+    model = model_data(plan, name, int8, len(plan.layers), f"{name}_layers")
+    parts = [_opening(name), _options(plan, int8), _code(plan), *layers, *model]
     windows = cut.functions if cut else ""
     if isinstance(plan, TimedPlan):
         parts += [timed_functions(plan, name, times), windows, timed_program(plan, name, times)]
@@ -140,10 +158,21 @@ def _source(
     return "\n".join(part for part in parts if part)
 
 
-def _options(plan: Plan, int8: Quantized | None) -> str:
+def _whole_source(states: Int8States, name: str, vectors: Vectors | None, cut: WindowsInC | None) -> str:
+    """Of a network in whole numbers; its head is as in any other."""
+    plan, weights = states.plan, states.weights
+    parts = [_opening(name), _options(plan, weights, whole=True), _code(plan), *int8_data(states, name)]
+    parts += [*model_data(plan, name, weights, 0, "0"), int8_functions(states, name), cut.functions if cut else ""]
+    parts += [main_program(plan, name)]
+    parts += [] if vectors is None else [self_test(plan, name, vectors, "the same whole numbers in Python")]
+    return "\n".join(part for part in parts if part)
+
+
+def _options(plan: Plan, int8: Quantized | None, *, whole: bool = False) -> str:
     """Which parts of the code are compiled."""
     asked = {
         "INT8": int8 is not None,
+        "WHOLE": whole,
         "RAW": plan.standard is not None,
         "POOL": plan.pool is not None,
         "WINDOW": plan.two_ways,

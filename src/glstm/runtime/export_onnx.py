@@ -15,7 +15,7 @@ from glstm.gated import GatedLSTM
 from glstm.models import SequenceModel
 from glstm.ops.onnx_graph import OPSET, Graph, cell, recurrence
 from glstm.ops.onnx_graph import value_info as _value
-from glstm.runtime.gate_graph import openness_of
+from glstm.runtime.gate_graph import is_plain, openness_of
 from glstm.runtime.head import Activation, head_parts, outputs_of
 from glstm.runtime.raw import InputPlan, input_plan, output_unit
 
@@ -26,26 +26,32 @@ with needed_by("exporting ONNX"):
 IR_VERSION = 9  # the oldest that this opset allows: more runtimes read it
 
 
-def export_whole(model: SequenceModel, times: Tensor | None = None) -> onnx.ModelProto:
+def export_whole(model: SequenceModel, times: Tensor | None = None, *, times_as_input: bool = False) -> onnx.ModelProto:
     """x (T, B, D) -> y (B, outputs), as the model's forward; with batch_first, x is (B, T, D).
 
     Of a model that reads every step, y has the layout of x. `times` are those of the steps, of a sequence that is at
-    least as long as any other; None: steps are counted 1, 2, ...
+    least as long as any other; None: steps are counted 1, 2, ... With `times_as_input` they are a second input of the
+    graph, in double precision: (T, 1) for all sequences, or (T, B), each its own; with batch_first, (1, T) or (B, T).
     """
     layer, graph = model.layer, Graph()
     given = input_plan(model)
     steps_first = not layer.batch_first
     x = "x" if steps_first else graph.add("Transpose", "x", perm=[1, 0, 2])
     shape = graph.add("Shape", x)
-    steps, batch = (graph.add("Gather", shape, graph.constant(axis, np.int64), axis=0) for axis in (0, 1))
-    one = graph.constant(1, np.int64)
-    if times is None:
+    batch = graph.add("Gather", shape, graph.constant(1, np.int64), axis=0)
+    wide = times_as_input or times is not None
+    if times_as_input:
+        moments = "times" if steps_first else graph.add("Transpose", "times", perm=[1, 0])
+        moments = graph.add("Unsqueeze", moments, graph.constant([2], np.int64))
+    elif times is None:
+        steps, one = _steps(graph, shape), graph.constant(1, np.int64)
         counted = graph.add("Cast", graph.add("Range", one, graph.add("Add", steps, one), one), to=TensorProto.FLOAT)
         moments = graph.add("Unsqueeze", counted, graph.constant([1], np.int64))
     else:
-        given_times = graph.constant(times.double().cpu().numpy()[:, None], _time_type(layer))
-        first, until = graph.constant([0], np.int64), graph.add("Reshape", steps, graph.constant([1], np.int64))
-        moments = graph.add("Slice", given_times, first, until, first)
+        all_times = graph.constant(times.double().cpu().numpy()[:, None], np.float64)
+        first = graph.constant([0], np.int64)
+        until = graph.add("Reshape", _steps(graph, shape), graph.constant([1], np.int64))
+        moments = graph.add("Slice", all_times, first, until, first)
     flat_batch = graph.add("Reshape", batch, graph.constant([1], np.int64))
     if given is not None:
         standard, observed = _standardized(graph, given, x)
@@ -56,7 +62,7 @@ def export_whole(model: SequenceModel, times: Tensor | None = None) -> onnx.Mode
     finals: list[str] = []
     for depth in range(layer.num_layers):
         directions = [suffix for level, suffix in layer.places() if level == depth]
-        runs = [_scan(graph, layer, suffix, x, moments, zeros) for suffix in directions]
+        runs = [_scan(graph, layer, suffix, x, moments, zeros, wide) for suffix in directions]
         finals = [h_n for h_n, _ in runs]
         x = _side_by_side(graph, [h for _, h in runs])
     match model.reads:
@@ -69,20 +75,23 @@ def export_whole(model: SequenceModel, times: Tensor | None = None) -> onnx.Mode
             read = _side_by_side(graph, finals)
     graph.named(_head(graph, model, read), "y")
     layout = ["steps", "batch"] if steps_first else ["batch", "steps"]
+    own = [axis if axis == "steps" else "one_or_batch" for axis in layout]
+    given_times = [_value("times", own, TensorProto.DOUBLE)] if times_as_input else []
     return _model(
         model,
         graph,
-        [_value("x", [*layout, _inputs(model)])],
+        [_value("x", [*layout, _inputs(model)]), *given_times],
         [_value("y", [*(layout if model.reads == "every" else ["batch"]), outputs_of(model)])],
         "A gated LSTM on whole sequences.",
     )
 
 
-def export_step(model: SequenceModel) -> onnx.ModelProto:
+def export_step(model: SequenceModel, *, wide_times: bool = False) -> onnx.ModelProto:
     """x (B, D), t (1), h and c (layers, B, H) -> y (B, outputs), and h and c after the step, as h_next and c_next.
 
-    t is the time of the step, 1 for the first; all other state is zeros before it. If missing values are carried there
-    is more state, `last` (B, D); if the head reads a mean or maximum, `pool` (B, H), of the `n` (1) steps so far.
+    t is the time of the step, 1 for the first; all other state is zeros before it. With `wide_times`, t has double
+    precision, whatever times the network was trained at. If missing values are carried there is more state, `last`
+    (B, D); if the head reads a mean or maximum, `pool` (B, H), of the `n` (1) steps so far.
     """
     layer, graph = model.layer, Graph()
     if layer.bidirectional:
@@ -102,7 +111,7 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
         index = graph.constant(depth, np.int64)
         h, c = (graph.add("Gather", name, index, axis=0) for name in ("h", "c"))
         sums = graph.add("Add", _input_sums(graph, layer, suffix, x), _product(graph, layer.weights(suffix).w_hh, h))
-        x, c = cell(graph, sums, [openness_of(graph, layer, suffix, times)], h, c, layer.candidate)
+        x, c = cell(graph, sums, [openness_of(graph, layer, suffix, times, wide=wide_times)], h, c, layer.candidate)
         states.append((x, c))
     front = graph.constant([0], np.int64)
     for place, name in enumerate(("h_next", "c_next")):
@@ -119,12 +128,16 @@ def export_step(model: SequenceModel) -> onnx.ModelProto:
         graph,
         [
             _value("x", ["batch", _inputs(model)]),
-            _value("t", [1], helper.np_dtype_to_tensor_dtype(np.dtype(_time_type(layer)))),
+            _value("t", [1], TensorProto.DOUBLE if wide_times or not is_plain(layer) else TensorProto.FLOAT),
             *state,
         ],
         [_value("y", ["batch", outputs_of(model)]), *map(_next, state)],
         "One step of a gated LSTM: give h_next back as h, and so every state. All are zeros at first.",
     )
+
+
+def _steps(graph: Graph, shape: str) -> str:
+    return graph.add("Gather", shape, graph.constant(0, np.int64), axis=0)
 
 
 def _inputs(model: SequenceModel) -> int:
@@ -178,9 +191,9 @@ def _pool_step(graph: Graph, how: str, h: str) -> str:
     return largest
 
 
-def _scan(graph: Graph, layer: GatedLSTM, suffix: str, x: str, times: str, zeros: str) -> tuple[str, str]:
+def _scan(graph: Graph, layer: GatedLSTM, suffix: str, x: str, times: str, zeros: str, wide: bool) -> tuple[str, str]:
     """The last h (B, H) and all h (T, B, H) of one layer and direction."""
-    sums, k = _input_sums(graph, layer, suffix, x), openness_of(graph, layer, suffix, times)
+    sums, k = _input_sums(graph, layer, suffix, x), openness_of(graph, layer, suffix, times, wide=wide)
     all_h, h_n, _ = recurrence(
         graph, sums, k, _transposed(graph, layer.weights(suffix).w_hh), zeros, zeros, layer.candidate,
         layer.hidden_size, backwards=suffix.endswith("_reverse"), name=suffix,
@@ -260,11 +273,6 @@ def _array(tensor) -> np.ndarray:
 
 def _zero() -> onnx.TensorProto:
     return helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
-
-
-def _time_type(layer: GatedLSTM) -> type:
-    """Of times in the graph: where they have an origin and a unit, float32 might round them."""
-    return np.float32 if (layer.origin, layer.unit) == (0, 1) else np.float64
 
 
 def _next(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:

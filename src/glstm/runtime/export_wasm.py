@@ -12,6 +12,7 @@ from pathlib import Path
 from glstm.errors import UserError
 from glstm.runtime.c_names import check_name
 from glstm.runtime.export_c import Times, c_texts
+from glstm.runtime.int8_states import Int8States
 from glstm.runtime.plan import Plan
 from glstm.runtime.quantize import Quantized
 from glstm.runtime.timed_plan import TimedPlan
@@ -54,7 +55,7 @@ def wasm_compiler() -> list[str]:
 
 
 def export_wasm(
-    plan: Plan, folder: Path | str, name: str, int8: Quantized | None = None, *, times: Times | None = None
+    plan: Plan, folder: Path | str, name: str, int8: Quantized | Int8States | None = None, *, times: Times | None = None
 ) -> list[Path]:
     """Write NAME.wasm and NAME.js, an ES module that loads it: both completely, or neither. `times`: see `export_c`."""
     check_name(name)
@@ -64,7 +65,7 @@ def export_wasm(
     return [Path(folder) / file for file in files]
 
 
-def _compiled(plan: Plan, name: str, int8: Quantized | None, times: Times) -> bytes:
+def _compiled(plan: Plan, name: str, int8: Quantized | Int8States | None, times: Times) -> bytes:
     header, source = c_texts(plan, name, None, int8, times=times)
     command = [
         *wasm_compiler(), "-std=c99", "-O2", "-fno-sanitize=all", "-nostdlib", "-I.", f"{name}.c",

@@ -21,29 +21,42 @@ with needed_by("exporting ONNX"):
 
 TRACED_STEPS = 5  # any number except 1 and a layer's size: the traced graph must not depend on it
 BOOL = TensorProto.BOOL
+NARROW = ("Erf",)  # what ONNX Runtime has for 32 bits only
 
 
-def openness_of(graph: Graph, layer: GatedLSTM, suffix: str, times: str) -> str:
-    """times (T, 1) -> k (T, H), thresholded."""
+def openness_of(graph: Graph, layer: GatedLSTM, suffix: str, times: str, *, wide: bool = False) -> str:
+    """times (T, 1) -> k (T, H), thresholded; of times (T, B, 1), (T, B, H).
+
+    `wide`: times are in double precision. As in the layer, gates then compute in it, too, but for times relative to an
+    origin, which have 32 bits.
+    """
     values = {name: value.detach().cpu().float() for name, value in layer.gate_values(suffix).items()}
 
     def openness(times: Tensor) -> Tensor:
         return layer.gate.openness(times, values, False)
 
+    wide = wide and is_plain(layer)
     with torch.no_grad():
-        traced = make_fx(openness)(torch.arange(1.0, TRACED_STEPS + 1))
-    k = _Translation(graph, type(layer.gate).__name__).run(traced, _relative(graph, layer, times))
-    ones = graph.constant(np.ones((1, layer.hidden_size)))
+        moments = torch.arange(1, TRACED_STEPS + 1, dtype=torch.float64 if wide else torch.float32)
+        traced = make_fx(openness)(moments)
+    k = _Translation(graph, type(layer.gate).__name__, wide).run(traced, _relative(graph, layer, times))
+    kind = np.float64 if wide else np.float32
+    ones = graph.constant(np.ones((1, layer.hidden_size)), kind)
     k = graph.add("Mul", k, ones)  # a gate whose units do not differ has one column for all
-    if layer.threshold <= 0:
-        return k
-    is_open = graph.add("Greater", k, graph.constant(layer.threshold))
-    return graph.add("Where", is_open, k, graph.constant(0.0))
+    if layer.threshold > 0:
+        is_open = graph.add("Greater", k, graph.constant(layer.threshold, kind))
+        k = graph.add("Where", is_open, k, graph.constant(0.0, kind))
+    return graph.add("Cast", k, to=TensorProto.FLOAT) if wide else k
+
+
+def is_plain(layer: GatedLSTM) -> bool:
+    """Whether gates compute with times as they are given: otherwise 32 bits might round them."""
+    return (layer.origin, layer.unit) == (0, 1)
 
 
 def _relative(graph: Graph, layer: GatedLSTM, times: str) -> str:
     """(t - origin) / unit in double precision, as the layer computes it."""
-    if (layer.origin, layer.unit) == (0, 1):
+    if is_plain(layer):
         return times
     wide = graph.add("Cast", times, to=TensorProto.DOUBLE)
     since = graph.add("Sub", wide, graph.constant(layer.origin, np.float64))
@@ -53,8 +66,9 @@ def _relative(graph: Graph, layer: GatedLSTM, times: str) -> str:
 class _Translation:
     """From a traced function of times (T,) to nodes of a graph in which they are (T, 1)."""
 
-    def __init__(self, graph: Graph, gate: str):
-        self.graph, self.gate = graph, gate
+    def __init__(self, graph: Graph, gate: str, wide: bool):
+        self.graph, self.gate, self.wide = graph, gate, wide
+        self.kind, self.onnx_kind = (np.float64, TensorProto.DOUBLE) if wide else (np.float32, TensorProto.FLOAT)
 
     def run(self, traced: torch.fx.GraphModule, times: str) -> str:
         known: dict[torch.fx.Node, Any] = {}
@@ -75,22 +89,28 @@ class _Translation:
         return known[argument] if isinstance(argument, torch.fx.Node) else argument
 
     def _constant(self, value: Tensor) -> str:
-        kind = np.bool_ if value.dtype == torch.bool else np.float32
+        kind = np.bool_ if value.dtype == torch.bool else self.kind
         return self.graph.constant(value.detach().cpu().numpy(), kind)
 
     def _number(self, value: Any) -> str:
         """A name is returned as it is; a number becomes a constant."""
-        return value if isinstance(value, str) else self.graph.constant(float(value))
+        return value if isinstance(value, str) else self.graph.constant(float(value), self.kind)
 
     def _as_number(self, truth: str) -> str:
-        return self.graph.add("Cast", truth, to=TensorProto.FLOAT)
+        return self.graph.add("Cast", truth, to=self.onnx_kind)
+
+    def _unary(self, operator: str, value: str) -> str:
+        if not self.wide or operator not in NARROW:
+            return self.graph.add(operator, value)
+        narrow = self.graph.add(operator, self.graph.add("Cast", value, to=TensorProto.FLOAT))
+        return self.graph.add("Cast", narrow, to=TensorProto.DOUBLE)
 
     def _call(self, node: torch.fx.Node, arguments: list[Any]) -> str:
         name = str(node.target).removeprefix("aten.").split(".")[0].rstrip("_")
         if name in ARITHMETIC:  # where torch takes a truth value for 0 or 1
             arguments = [self._as_number(one) if _is_bool(of) else one for one, of in zip(arguments, node.args)]
         if name in UNARY:
-            return self.graph.add(UNARY[name], self._number(arguments[0]))
+            return self._unary(UNARY[name], self._number(arguments[0]))
         if name in BINARY and not node.kwargs:
             return self.graph.add(BINARY[name], *map(self._number, arguments))
         make = OTHERS.get(name)
@@ -134,7 +154,7 @@ def _where(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
 def _remainder(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
     """The result has the divisor's sign, as in torch. ONNX's Mod is exact, but has the dividend's sign."""
     value, divisor = (at._number(one) for one in arguments)
-    rest, zero = at.graph.add("Mod", value, divisor, fmod=1), at.graph.constant(0.0)
+    rest, zero = at.graph.add("Mod", value, divisor, fmod=1), at._number(0)
     opposite = at.graph.add("Less", at.graph.add("Mul", rest, divisor), zero)
     return at.graph.add("Where", opposite, at.graph.add("Add", rest, divisor), rest)
 
@@ -170,7 +190,7 @@ def _rsub(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
 
 def _cast(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
     dtype = node.kwargs.get("dtype", arguments[1] if len(arguments) > 1 else torch.float32)
-    return at.graph.add("Cast", arguments[0], to=BOOL if dtype == torch.bool else TensorProto.FLOAT)
+    return at.graph.add("Cast", arguments[0], to=BOOL if dtype == torch.bool else at.onnx_kind)
 
 
 def _number(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
@@ -180,8 +200,8 @@ def _number(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
 
 def _filled(value: float) -> Callable[[_Translation, torch.fx.Node, list[Any]], str]:
     def like(at: _Translation, node: torch.fx.Node, arguments: list[Any]) -> str:
-        zero = at.graph.add("Mul", arguments[0], at.graph.constant(0.0))  # as many as there are of the other
-        return at.graph.add("Add", zero, at.graph.constant(value))
+        zero = at.graph.add("Mul", arguments[0], at._number(0))  # as many as there are of the other
+        return at.graph.add("Add", zero, at._number(value))
 
     return like
 

@@ -139,7 +139,8 @@ class RunFolder:
         task = self._read_config()["task"]
         if task.get("own_times"):
             raise UserError(
-                f"each sequence of {task['name']} has its own times, and this needs times that are known beforehand"
+                f"each sequence of {task['name']} has its own times, and this needs times that are known beforehand: "
+                "export c takes --tick instead, and export onnx --times-as-input"
             )
         return None if task.get("times") is None else torch.tensor(task["times"], dtype=torch.float64)
 

@@ -13,6 +13,7 @@ from glstm.errors import UserError
 from glstm.layers import LSTM
 from glstm.models import SequenceModel
 from glstm.runtime.export_c import Times, Vectors, export_c
+from glstm.runtime.int8_states import Int8States
 from glstm.runtime.plan import Plan
 from glstm.runtime.quantize import Quantized
 
@@ -41,9 +42,11 @@ def missing_tools() -> list[str]:
 
 
 def dense_twin(model: SequenceModel) -> SequenceModel:
-    """A plain LSTM with as many layers and units and a head of the same shape; its weights do not matter."""
+    """A plain LSTM with as many layers and units and a head of the same shape. Its weights hardly matter, and are
+    always the same."""
     layer = model.layer
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         plain = LSTM(layer.input_size, layer.hidden_size, layer.num_layers)
     around = {name: copy.deepcopy(getattr(model, name)) for name in ("reads", "inputs", "outputs", "classes")}
     return SequenceModel(plain, copy.deepcopy(model.head), **around).eval()
@@ -52,7 +55,7 @@ def dense_twin(model: SequenceModel) -> SequenceModel:
 def measure(
     plan: Plan,
     vectors: Vectors,
-    int8: Quantized | None = None,
+    int8: Quantized | Int8States | None = None,
     *,
     times: Times | None = None,
     steps: int | None = None,
@@ -79,7 +82,8 @@ def measure(
         sections = _run(["arm-none-eabi-size", "-A", "net.o"], folder)
     sizes = {line.split()[0]: int(line.split()[1]) for line in sections.splitlines() if line.startswith(".")}
     flash = sum(size for section, size in sizes.items() if section.startswith((".text", ".rodata", ".data")))
-    return Measured(flash, plan.state_bytes, stack, int(float(counted.split()[-1])), float(answer.split()[-1]))
+    state = int8.state_bytes if isinstance(int8, Int8States) else plan.state_bytes
+    return Measured(flash, state, stack, int(float(counted.split()[-1])), float(answer.split()[-1]))
 
 
 def _names(steps: int, before: int, times: Times | None) -> list[str]:
