@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import nn
 from typer.testing import CliRunner
 
 from glstm.bench import rivals
@@ -15,7 +14,6 @@ from glstm.cells import CELLS
 from glstm.cells.clockwork import ClockworkRNN
 from glstm.cli.main import app
 from glstm.errors import UserError
-from glstm.layers import GLSTM, LSTM
 
 
 class Broken(ClockworkRNN):
@@ -59,7 +57,7 @@ def test_the_whole_benchmark_in_a_tiny_form(tmp_path, monkeypatch):
     assert (lstm["units"], lstm["size"], lstm["parameters"]) == (10, "10", 4 * 10 * (1 + 10 + 2))
     assert lstm["operations"] == 9 * 10 * (8 + 80 + 29)
     assert normalised["operations"] == 9 * 10 * (8 + 80 + 39)
-    assert gru["operations"] == 9 * 10 * (6 + 60 + 20)
+    assert gru["operations"] == 9 * 10 * (6 + 60 + 21)
     for one in (lstm, normalised, gru):
         assert one["cpu_inference"] > 0
         assert one["cpu_training"] > 0
@@ -89,16 +87,29 @@ def test_a_row_of_the_table():
     assert empty[2:] == [rivals.BY_STEPS, "", "", "", "", "", ""]
 
 
-def test_operations_are_counted_as_the_papers():
-    assert rivals.operations(LSTM(3, 5, 2), 7) == 7 * 5 * (24 + 40 + 29) + 7 * 5 * (40 + 40 + 29)
-    half = GLSTM(3, 2, mu=torch.tensor([2.0, 1e6]), sigma=1e3, threshold=0.5)  # one of two units is always closed
-    assert rivals.operations(half, 7) == 0.5 * 7 * 2 * (24 + 16 + 29) + 13 * 7 * 2
-    assert rivals.operations(nn.Linear(3, 5), 7) is None
-
-
 def test_the_document_shows_the_figures_of_the_benchmark():
     root = Path(__file__).parents[2]
     figures = json.loads((root / "benchmarks" / "rivals.json").read_text())["results"]
     text = (root / "docs" / "rivals.md").read_text()
     assert "\n".join(rivals_table(figures)) in text
     assert [name for name in CELLS if name not in rivals.LEFT_OUT and f"| `{name}`" not in text] == []
+
+
+@pytest.mark.usefixtures("tiny")
+def test_figures_of_two_machines_side_by_side(tmp_path):
+    first, second = tmp_path / "cpu.json", tmp_path / "both.json"
+
+    def measure(*options: str) -> dict[str, Any]:
+        result = CliRunner().invoke(app, ["bench", "rivals", "--cell", "gru", "--no-cuda", *options])
+        assert result.exit_code == 0, result.output
+        return json.loads(Path(options[-1]).read_text())
+
+    measured = measure("--runs", "1", "--out", str(first))
+    there = {**measured, "device": "a device", "results": [{**measured["results"][0], "cuda_step": 0.5}]}
+    first.write_text(json.dumps(there))
+    joined = measure("--no-cpu", "--beside", str(first), "--out", str(second))
+    assert joined["device"] == "a device"
+    assert joined["results"] == there["results"]
+    first.write_text("[]")
+    result = CliRunner().invoke(app, ["bench", "rivals", "--beside", str(first)])
+    assert isinstance(result.exception, UserError)

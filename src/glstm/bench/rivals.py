@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glstm.analysis.operations import count_ops
+from glstm.analysis.operations import knows_operations, operations_of
 from glstm.cells import CELLS
 from glstm.data.images import PixelTask
 from glstm.gated import GatedLSTM
-from glstm.gates import Open
 from glstm.recipes import PRESETS, Recipe, make_model, model_maker
 from glstm.training import Population
 
@@ -108,8 +107,8 @@ def random_images(batches: int, device: str) -> PixelTask:
     return PixelTask("random images", part(batches * BATCH), part(1), device=device)
 
 
-def measure(case: Case, batches: int = 20, runs: int = 3, cuda: bool = True) -> Result:
-    """On the CPU, and on CUDA if asked for. What cannot run does not stop the rest: `failed` has its reason."""
+def measure(case: Case, batches: int = 20, runs: int = 3, cuda: bool = True, cpu: bool = True) -> Result:
+    """On the CPU and on CUDA, where asked for. What cannot run does not stop the rest: `failed` has its reason."""
     found: dict[str, Any] = {}
     failed: dict[str, str] = {}
 
@@ -123,37 +122,30 @@ def measure(case: Case, batches: int = 20, runs: int = 3, cuda: bool = True) -> 
     attempt("counting", _count)
     if cuda:
         attempt("training on CUDA", lambda recipe: _train_on_cuda(recipe, batches))
-    attempt("inference on the CPU", lambda recipe: {"cpu_inference": _inference(recipe, runs)})
-    attempt("training on the CPU", lambda recipe: {"cpu_training": _train(recipe, "cpu", runs, 1)[0]})
+    if cpu:
+        attempt("inference on the CPU", lambda recipe: {"cpu_inference": _inference(recipe, runs)})
+        attempt("training on the CPU", lambda recipe: {"cpu_training": _train(recipe, "cpu", runs, 1)[0]})
     return Result(case, **found, failed=failed)
+
+
+def joined(here: list[dict[str, Any]], there: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Figures of this machine; those that were not measured, from another one."""
+    others = {figures["name"]: figures for figures in there}
+
+    def one(own: dict[str, Any]) -> dict[str, Any]:
+        other = others.get(own["name"], {})
+        missing = {name: other.get(name) for name, value in own.items() if value is None}
+        return own | missing | {"failed": other.get("failed", {}) | own["failed"]}
+
+    return [one(own) for own in here]
 
 
 def _count(recipe: Recipe) -> dict[str, Any]:
     layer = make_model(recipe, random_images(1, "cpu")).layer
     return {
         "parameters": sum(parameter.numel() for parameter in layer.parameters()),
-        "operations": operations(layer, STEPS),
+        "operations": operations_of(layer, STEPS) if knows_operations(layer) else None,
     }
-
-
-def operations(layer: Any, steps: int) -> float | None:
-    """Of one sequence in evaluation, all counted in the same way; None if nobody has said how."""
-    if hasattr(layer, "count_ops"):
-        return layer.count_ops(steps)
-    widths = [layer.input_size, *[layer.hidden_size] * (layer.num_layers - 1)] if hasattr(layer, "num_layers") else []
-    if isinstance(layer, nn.GRU):  # three gates of five operations each, and five products and sums
-        return float(sum(steps * layer.hidden_size * (6 * width + 6 * layer.hidden_size + 20) for width in widths))
-    if isinstance(layer, GatedLSTM):
-        opened = [None] * len(widths) if isinstance(layer.gate, Open) else _opened(layer, steps)
-        return sum(count_ops(steps, layer.hidden_size, width, k) for width, k in zip(widths, opened, strict=True))
-    return None
-
-
-@torch.no_grad()
-def _opened(layer: GatedLSTM, steps: int) -> list[float | None]:
-    """The share of updates that each layer makes in evaluation."""
-    layer.eval()
-    return [float((k > 0).double().mean()) for k in layer.openness(steps)]
 
 
 def _train_on_cuda(recipe: Recipe, batches: int) -> dict[str, Any]:

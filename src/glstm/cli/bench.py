@@ -1,7 +1,8 @@
 """`glstm bench`: the speed on this machine, compared with the peers."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -117,6 +118,12 @@ def rivals(
     ] = None,
     batches: Annotated[int, typer.Option(min=1, help="Timed on CUDA, after some to warm up.")] = 20,
     runs: Annotated[int, typer.Option(min=1, help="On the CPU.")] = 3,
+    cuda: Annotated[bool, typer.Option(help="Measure on CUDA, if there is a device.")] = True,
+    cpu: Annotated[bool, typer.Option(help="Measure on the CPU.")] = True,
+    beside: Annotated[
+        Path | None,
+        typer.Option(help="Figures of another machine, as JSON: what is not measured here is taken from there."),
+    ] = None,
     out: Annotated[
         Path, typer.Option(help="Where to write the figures, as JSON; the table beside it, as Markdown.")
     ] = Path("runs/bench/rivals.json"),
@@ -138,17 +145,19 @@ def rivals(
     if wrong := [name for name in cell or () if name not in CELLS or name in bench.LEFT_OUT]:
         known = ", ".join(name for name in CELLS if name not in bench.LEFT_OUT)
         raise UserError(f"there is no cell {wrong[0]!r:.50} to measure; there are {known}")
+    earlier = {} if beside is None else _figures_in(beside)
     make_folder(out.parent)
     console = Console()
-    on_cuda = torch.cuda.is_available()
+    on_cuda = cuda and torch.cuda.is_available()
     found = []
     with progress_bar(console) as progress:
         todo = list(bench.cases(tuple(cell or ())))
         bar = progress.add_task("", total=len(todo))
         for case in todo:
             progress.update(bar, description=case.name)
-            found.append(bench.measure(case, batches, runs, on_cuda).as_json())
+            found.append(bench.measure(case, batches, runs, on_cuda, cpu).as_json())
             progress.advance(bar)
+    found = bench.joined(found, earlier.get("results", []))
     lines, failed = rivals_table(found), rivals_that_failed(found)
     rows = Table(*cells_of(lines[0]))
     for column in rows.columns[3:]:
@@ -158,11 +167,23 @@ def rivals(
     console.print(rows)
     for line in failed:
         console.print(line, highlight=False, markup=False)
-    device = torch.cuda.get_device_name() if on_cuda else None
+    device = torch.cuda.get_device_name() if on_cuda else earlier.get("device")
+    about = describe()
+    about = about if cpu else {name: earlier.get(name, value) for name, value in about.items()}
     shape = {"steps": bench.STEPS, "batch": bench.BATCH, "batches_an_epoch": bench.EPOCH, "inputs": "random images"}
-    write_json(out, {**describe(), "device": device, **shape, "results": found})
+    write_json(out, {**about, "device": device, **shape, "results": found})
     write_atomically(out.with_suffix(".md"), ("\n".join([*lines, *[""] * bool(failed), *failed]) + "\n").encode())
     console.print(f"written to {out} and {out.with_suffix('.md').name}")
+
+
+def _figures_in(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as figures of an earlier benchmark: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("results"), list):
+        raise UserError(f"{path} does not hold figures of glstm bench rivals")
+    return found
 
 
 @app.command()
