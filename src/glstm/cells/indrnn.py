@@ -30,7 +30,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from glstm.cells.fusing import fused
 from glstm.cells.recurrent import Recurrent, State, after_last
 from glstm.errors import UserError
 from glstm.masks import Keyed, dropout_factors
@@ -139,7 +138,6 @@ def _statistics(x: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor
     return torch.where(valid, x - mean, 0).square().sum((0, 1)) / count, mean, count
 
 
-@fused
 def _normalized(x: Tensor, mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return (x - mean) * (weight * torch.rsqrt(var + EPSILON)) + bias
 

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from glstm.cells.fusing import fused
 from glstm.cells.recurrent import Recurrent, State, after_last
 from glstm.ops.unit_scan import unit_scan
 
@@ -64,14 +63,12 @@ class MinGRU(Recurrent):
         return steps * self.hidden_size * (4 * inputs + own * self.num_layers)
 
 
-@fused
 def _linear(sums: Tensor) -> tuple[Tensor, Tensor]:
     """What is kept of h, and what is added to it."""
     z, candidate = sums.chunk(2, -1)
     return torch.sigmoid(-z), torch.sigmoid(z) * candidate
 
 
-@fused
 def _positive(sums: Tensor) -> tuple[Tensor, Tensor]:
     z, candidate = sums.chunk(2, -1)
     candidate = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
