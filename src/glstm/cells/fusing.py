@@ -2,8 +2,8 @@
 
 On a GPU an eager loop over the steps starts a kernel for every operation, and that is what it costs. `fused` compiles a
 function that torch's compiler can make one kernel of, forward and backward; the trainer's captured graph then starts
-all of a sequence's kernels at once. On a CPU, and where there is no Triton, the function runs as it is written. To compile
-takes ten seconds or more, so this is for what a loop calls at every step, not once for a sequence.
+all of a sequence's kernels at once. On a CPU, and where there is no Triton, the function runs as it is written. It
+takes ten seconds or more to compile, so this is for what a loop calls at every step, not once for a sequence.
 """
 
 from collections.abc import Callable

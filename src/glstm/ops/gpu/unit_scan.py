@@ -9,7 +9,7 @@ from torch import Tensor
 from glstm.ops.gpu.runtime import HERE, Kernels, Long
 
 THREADS = 64  # of a block: few, so that even 11000 units of all samples reach every multiprocessor
-AHEAD = 16  # steps that a thread has asked for while it computes those before
+AHEAD = 32  # steps that a thread has asked for while it computes those before
 
 
 def source() -> str:
