@@ -262,7 +262,7 @@ def _layer(recipe: Recipe, task: Task) -> nn.Module:
     if task.clock != (0.0, 1.0) and "origin" in registry.accepted(cell):
         shape |= dict(zip(("origin", "unit"), task.clock, strict=True))
     if "t_max" in registry.accepted(cell) and "t_max" not in recipe.options:
-        shape["t_max"] = float(task.steps)
+        shape["t_max"] = task.steps
     gate = _usual_values(recipe.gate_class, task) | recipe.gate
     takes_gate = "gate" in registry.accepted(cell)
     if "kind" in gate:

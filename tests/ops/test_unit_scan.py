@@ -130,7 +130,7 @@ def test_the_kernels_compile(architecture, per_step):
 
 
 # Fewer steps than are read ahead, as many, one more, and many more; units that fill no block.
-SIZES = [(1, 1, 1), (5, 3, 7), (16, 2, 3), (17, 5, 13), (50, 3, 45)]
+SIZES = [(1, 1, 1), (5, 3, 7), (kernels.AHEAD, 2, 3), (kernels.AHEAD + 1, 5, 13), (3 * kernels.AHEAD + 2, 3, 45)]
 
 
 def check_against_float64(activation: str, kind: str, size: tuple[int, int, int], device: str, dtype: torch.dtype):

@@ -15,7 +15,7 @@ GATE_OPS = 13  # the paper's figure for computing one k; natural counting gives 
 
 # Of one unit of torch's own layers: how many sums it has, and operations besides. Of the GRU these are three nonlinear
 # functions, the reset and the sum of the candidate's two parts, and the four of (1 - z) n + z h.
-TORCHS = {"LSTM": (4, 29), "GRU": (3, 21), "RNN_TANH": (1, 5), "RNN_RELU": (1, 1)}
+TORCHS = {"LSTM": (4, 29), "GRU": (3, 21), "RNN_TANH": (1, 5), "RNN_RELU": (1, 5)}
 
 
 def operations_of(layer: nn.Module, steps: int, updates: float = 1.0) -> float:

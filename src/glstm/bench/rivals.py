@@ -26,7 +26,6 @@ STEPS, BATCH, UNITS = 784, 100, 110
 EPOCH = 600  # batches of 100: sequential MNIST
 WARM_UP = 3  # batches before those that are timed: on CUDA, the first one compiles and captures
 LEFT_OUT = ("gated",)  # the general form of those that are there
-PUBLISHED = ("indrnn", "tcn")  # have the units and layers of their recipe: depth is their point
 OPERATOR, CUDNN, BY_STEPS = "shared operator", "cuDNN", "one fused kernel a step in a captured graph"
 
 
@@ -83,9 +82,8 @@ def cases(names: tuple[str, ...] = ()) -> Iterator[Case]:
 def recipe_for(name: str) -> Recipe:
     """Its recipe for sequential MNIST, with the size that all have here; a cell's `bench` has the last word."""
     recipe = PRESETS.get(f"smnist-{name}") or PRESETS["smnist"].changed(cell=name)
-    size = {} if name in PUBLISHED else {"units": UNITS, "layers": 1}
     shared = {"batch": BATCH, "epochs": 2, "head": "linear", "patience": 0, "budget": 0.0, "budget_epochs": 0}
-    return recipe.changed(**shared, **size).changed(**getattr(CELLS[name], "bench", {}))
+    return recipe.changed(**shared, units=UNITS, layers=1).changed(**getattr(CELLS[name], "bench", {}))
 
 
 def way_of(cell: Callable[..., nn.Module]) -> str:

@@ -44,6 +44,7 @@ class IndRNN(Keyed, Recurrent):
 
     state: ClassVar[tuple[str, ...]] = ("h", "memory")
     way: ClassVar[str] = "scan over time"
+    bench: ClassVar[dict[str, Any]] = {"units": 128, "layers": 6}  # depth is its point
     takes_lengths: ClassVar[bool] = True
     # The paper divides the rate by 10 after each 600000 steps, which are 320 epochs of 60000 images; this is the first
     # stage. Batches and clipping, there of each number at 10, are of the code.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 
 from glstm.cli.folders import ScheduleOptions, Subject
 from glstm.cli.options import option
@@ -91,9 +92,7 @@ def tested_sequences(task: Any, count: int, stream: StreamOptions) -> tuple[Any,
 
     batch = Batch(*task.test_samples(slice(0, count)))
     x, steps = batch.x, len(batch.x)
-    if batch.times is None:
-        return x, np.arange(1.0, steps + 1)
-    at = batch.times
+    at = torch.arange(1.0, steps + 1) if batch.times is None else batch.times
     if at.dim() == 2:
         steps = steps if batch.lengths is None else int(batch.lengths[0])
         x, at = x[:steps, :1], at[:steps, 0]

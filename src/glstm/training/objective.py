@@ -34,7 +34,7 @@ class _OnTask(nn.Module):
 
 
 class Objective(_OnTask):
-    """The loss of a batch in training: the sum of its samples' losses, and the mean openness of the gates.
+    """The loss of a batch in training: the sum of its samples' losses, that of cells, and the mean openness of gates.
 
     This process takes the samples rank, rank + world, rank + 2 world and so on of the batch.
     """
@@ -46,7 +46,7 @@ class Objective(_OnTask):
         self.with_extras: list[Any] = [module for module in model.modules() if hasattr(module, "extra_losses")]
 
     def forward(self, key: Tensor, stage: Stage, wanted: slice | Tensor, charged: bool) -> Tensor:
-        """Both in one tensor (2,), or only the first (1,) if there is no budget."""
+        """In one tensor (3,): the loss, what cells want to be added to it, and the mean openness; 0 without a budget."""
         whole = Batch(*self.task.cut(stage, wanted))
         batch = whole.share(self.rank, self.world, self.task.per_step)
         for part, module in enumerate(self.keyed):
@@ -57,16 +57,15 @@ class Objective(_OnTask):
             for module in self.keyed:
                 module.key = None
         losses = self.task.losses(prediction, batch.y)
-        loss = losses.sum()
+        extra = losses.new_zeros(())
         for module in self.with_extras:
             errors = self.task.errors(prediction, batch.y).detach() if self.task.as_percent else None
-            loss = loss + module.extra_losses(losses.detach(), errors).sum()
+            extra = extra + module.extra_losses(losses.detach(), errors).sum()
         shares = take_shares_of_updates(self.model)
-        if not charged:
-            return loss.unsqueeze(0)
-        return torch.stack(
-            (loss, self._charge(tables, batch, whole) if tables else self._updates(shares, batch, whole))
-        )
+        openness = losses.new_zeros(())
+        if charged:
+            openness = self._charge(tables, batch, whole) if tables else self._updates(shares, batch, whole)
+        return torch.stack((losses.sum(), extra, openness))
 
     def _updates(self, shares: list[Tensor], batch: Batch, whole: Batch) -> Tensor:
         """The share of updates of a cell that decides for itself what to skip; 0: there is none. As with openness, the

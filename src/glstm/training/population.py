@@ -307,9 +307,10 @@ class Population:
 
         # A graph is the same for all steps, so on CUDA those that are done are computed, too; their rates are 0.
         left_out = self.done if self.device.type == "cpu" else ()
-        each = self.stack.in_order(self.stack.each(run, left_out))  # (M, 2): loss, and what the gates' openness is
-        loss = each[:, 0] * (self.world / size)  # gradients are averaged over processes: this is the batch's mean
-        objective = loss + self.budgets * each[:, 1] if self.charged else loss
+        each = self.stack.in_order(self.stack.each(run, left_out))  # (M, 3): loss, what cells add, openness
+        # Gradients are averaged over processes: these are the batch's means.
+        loss, added = each[:, 0] * (self.world / size), each[:, 1] * (self.world / size)
+        objective = loss + added + self.budgets * each[:, 2]
         (gradient,) = torch.autograd.grad(objective.sum(), self.stack.flat)
         with torch.no_grad():
             self._apply(gradient)
