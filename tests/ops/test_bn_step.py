@@ -137,4 +137,5 @@ def test_the_kernels_compile(architecture):
 @on_device
 @pytest.mark.parametrize("size", [(5, 1, 2), (20, 5, 33), (110, 20, 100), (64, 3, 512)])
 def test_kernels_on_a_device(size):
-    check_against_float64(*size, "cuda")
+    units, steps, batch = size
+    check_against_float64(units, steps, batch, "cuda")

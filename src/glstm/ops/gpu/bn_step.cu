@@ -36,6 +36,11 @@ struct Samples {
   __device__ __forceinline__ void write(float *row, const float v[PER_LANE]) const {
     EACH if (has(j)) row[j * 32 + lane] = v[j];
   }
+  // Of so many rows, for the launch of the next step; what a row's last sector lacks is the next row's.
+  __device__ __forceinline__ void fetch(const float *row, i64 apart, int rows) const {
+    if (lane * 32 < count)
+      for (int r = 0; r < rows; r++) fetch_early(row + r * apart + lane * 32);
+  }
   // To mean 0 and variance 1.
   __device__ __forceinline__ void normalise(float v[PER_LANE], float epsilon, float &mean, float &variance) const {
     mean = over_batch(v) / count;
@@ -60,8 +65,8 @@ struct Samples {
 };
 
 extern "C" __global__ void __launch_bounds__(32)
-bn_forward(const float *sums, const float *drive, const float *scales, float *c, float *h, float *found, double epsilon, int H,
-           int B, int n) {
+bn_forward(const float *sums, const float *drive, const float *scales, float *c, float *h, float *found, double epsilon, int T,
+           int H, int B, int n) {
   const int unit = blockIdx.x;
   const Samples samples{(int)threadIdx.x, B};
   const i64 row = (i64)unit * B, gate = (i64)H * B;
@@ -74,6 +79,7 @@ bn_forward(const float *sums, const float *drive, const float *scales, float *c,
 #pragma unroll
   for (int r = 0; r < 4; r++) samples.read(given[r], drive + r * gate);
   samples.read(state, c);
+  if (n + 1 < T) samples.fetch(drive + 4 * gate, gate, 4);
 #pragma unroll
   for (int r = 0; r < 4; r++) {
     const float gamma = scales[r * H];
@@ -94,7 +100,7 @@ bn_forward(const float *sums, const float *drive, const float *scales, float *c,
 // dh: of h after the step, all of it; dc: of c after the step on the way in, before it on the way out.
 extern "C" __global__ void __launch_bounds__(32)
 bn_backward(const float *sums, const float *drive, const float *scales, const float *c, const float *found, const float *dh,
-            float *dc, float *d_sums, float *d_drive, float *d_scales, double epsilon, int H, int B, int n) {
+            float *dc, float *d_sums, float *d_drive, float *d_scales, double epsilon, int T, int H, int B, int n) {
   const int unit = blockIdx.x;
   const Samples samples{(int)threadIdx.x, B};
   const i64 row = (i64)unit * B, gate = (i64)H * B;
@@ -108,6 +114,7 @@ bn_backward(const float *sums, const float *drive, const float *scales, const fl
 #pragma unroll
   for (int r = 0; r < 4; r++) samples.read(a[r], drive + r * gate);
   samples.read(before, c), samples.read(now, c + gate), samples.read(slope_h, dh), samples.read(slope_c, dc);
+  if (n > 0) samples.fetch(sums - 4 * gate, gate, 4), samples.fetch(drive - 4 * gate, gate, 4), samples.fetch(c - gate, gate, 1);
   float factors[4], d_gammas[5], d_shifts[5];
 #pragma unroll
   for (int r = 0; r < 4; r++) {

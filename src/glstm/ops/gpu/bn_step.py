@@ -1,10 +1,11 @@
 """All steps of a batch-normalised LSTM in training, on a GPU: at each step a product and one kernel, as one node of
-autograd. A warp takes a unit with all samples, and no sum is made by more than one, so the bits are the same every time.
+autograd. A warp takes a unit with all samples, so no sum is shared by warps, and the bits are the same every time.
 
 What is kept for backward: the products and the states; the gates are computed again. The gradient of R is one product
 after the loop. `cells/bn_lstm.py` has the equations.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -61,9 +62,12 @@ class _Steps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         *tensors, ctx.epsilon = arguments
-        drive, weight, scales, h0, c0 = map(_plain, tensors)
+        drive, weight, scales = map(_plain, tensors[:3])
+        h0, c0 = tensors[3:]
         (steps, _, batch), units = drive.shape, len(h0)
-        h, c = (torch.cat((first.unsqueeze(0), first.new_empty(steps, units, batch))) for first in (h0, c0))
+        h, c = drive.new_empty(2, steps + 1, units, batch)
+        h[0].copy_(h0)
+        c[0].copy_(c0)
         sums, found = torch.empty_like(drive), drive.new_empty(steps, 2, 5, units)
         step = _prepared("bn_forward", (sums, drive, scales, c, h, found), ctx.epsilon)
         for n in range(steps):
@@ -75,11 +79,13 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         drive, weight, scales, h, c, sums, found = ctx.saved_tensors
         steps, units = len(drive), scales.shape[1]
-        dh = torch.empty_like(h)  # the products add to what comes from outside
-        dh[0], dh[1:], dc = 0, gradients[0], gradients[1].clone(memory_format=torch.contiguous_format)
+        dh, dc = torch.empty_like(h), torch.empty_like(c[0])
+        dh[0].zero_()
+        dh[1:].copy_(gradients[0])  # the products add to what comes from outside
+        dc.copy_(gradients[1])
         d_sums, d_drive, d_scales = torch.empty_like(sums), torch.empty_like(drive), drive.new_empty(steps, 6, units)
         kept = (sums, drive, scales, c, found, dh, dc, d_sums, d_drive, d_scales)
         step, across = _prepared("bn_backward", kept, ctx.epsilon), weight.T
@@ -92,11 +98,11 @@ class _Steps(torch.autograd.Function):
         return d_drive, d_weight, d_scales.sum(0), dh[0], dc, None
 
 
-def _prepared(name: str, tensors: tuple[Tensor, ...], epsilon: float):
-    """A launch of one step, whose number it is given."""
-    units, batch = tensors[3].shape[1:]  # of c
-    kernels = bn_kernels(per_lane_for(batch))
-    return kernels.prepare(name, (units, 1), LANES, *tensors, epsilon, units, batch, 0)
+def _prepared(name: str, tensors: tuple[Tensor, ...], epsilon: float) -> Callable[[int], None]:
+    """A launch of one step, whose number it is given. The first tensor is (T, 4H, B)."""
+    steps, rows, batch = tensors[0].shape
+    kernels, units = bn_kernels(per_lane_for(batch)), rows // 4
+    return kernels.prepare(name, (units, 1), LANES, *tensors, epsilon, steps, units, batch, 0)
 
 
 def _plain(tensor: Tensor) -> Tensor:
