@@ -34,6 +34,7 @@ DATA = {
     "glstm/ops/gpu/ahead.cuh",
     "glstm/ops/gpu/backward.cu",
     "glstm/ops/gpu/block.cuh",
+    "glstm/ops/gpu/bn_step.cu",
     "glstm/ops/gpu/cell.cuh",
     "glstm/ops/gpu/cluster.cuh",
     "glstm/ops/gpu/exchange.cuh",

@@ -300,6 +300,7 @@ template <int GROUPS> inline void wait_for_copies() {
 }
 template <int WORDS> inline void load_shared(u32 *v, u32 address) { std::memcpy(v, device::at(address), 4 * WORDS); }
 template <int WORDS> inline void store_words(u32 *p, const u32 *v) { std::memcpy(p, v, 4 * WORDS); }
+inline void fetch_early(const void *p) { (void)*(const volatile char *)p; } // it must be there to be read
 inline void store_if(bool wanted, void *p, uint4 v) { if (wanted) *(uint4 *)p = v; }
 inline void load_columns(u32 r[4], u32 address, bool two) {
   device::exchange(&address, 1, [&](auto slots) {

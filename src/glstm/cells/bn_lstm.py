@@ -35,6 +35,7 @@ from glstm.cells.fusing import fused
 from glstm.cells.recurrent import Recurrent, State, with_product
 from glstm.errors import UserError
 from glstm.masks import Keyed, number_elements, random_key, uniform
+from glstm.ops.gpu import bn_step
 
 EPSILON = 1e-5
 FIRST_GAMMA = 0.1
@@ -49,6 +50,7 @@ class BNLSTM(Keyed, Recurrent):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h", "c", "steps")
+    way: ClassVar[str] = "a kernel of its own for each step, in a captured graph"
     takes_lengths: ClassVar[bool] = True  # it must not enter the statistics
     recipe: ClassVar[dict[str, Any]] = {
         "units": 100, "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "clip": 1.0, "batch": 100, "epochs": 200,
@@ -127,19 +129,13 @@ class BNLSTM(Keyed, Recurrent):
         share = (counted / counts.clamp(min=1).unsqueeze(1)).expand(x.shape[:2])  # of a sample in its step's mean
         drive = linear(x, layer.weight_ih).to(x.dtype).mT.contiguous()
         drive, *of_inputs = _inputs(drive, share, layer.gamma_ih, _bias(layer))
-        # A row for each step: their gradients are then added once after the loop, not at every step.
-        scales = torch.stack((*layer.gamma_hh.chunk(4), layer.gamma_c, layer.beta_c)).expand(len(x), -1, -1)
-        each = zip(drive.unbind(), share.unbind(), scales.unbind(), strict=True)
-        found: list[Tensor] = []
-
-        def step(sums: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-            h, c, statistics = _step(sums, c, *next(each))
-            found.append(statistics)
-            return h, c
-
-        state = tuple(part.T.contiguous().T for part in state)
-        made = with_product(step, _nothing(drive.mT), layer.weight_hh, state, valid, samples_last=True)
-        of_steps = torch.stack(found).flatten(2).unbind(1)  # means and variances, (T, 5H) each
+        scales = torch.stack((*layer.gamma_hh.chunk(4), layer.gamma_c, layer.beta_c))
+        given = drive, layer.weight_hh, scales, state
+        if valid is None and bn_step.usable(x, *given[:3], *state):
+            made, found = _by_kernels(*given)
+        else:
+            made, found = _by_steps(*given, share, valid)
+        of_steps = found.flatten(2).unbind(1)  # means and variances, (T, 5H) each
         mean, variance = (torch.cat(pair, 1) for pair in zip(of_inputs, of_steps, strict=True))
         self._keep(layer, mean, variance, steps, counts / x.shape[1], counts >= ENOUGH)
         return made
@@ -208,6 +204,32 @@ def _inputs(drive: Tensor, share: Tensor, gamma: Tensor, bias: Tensor) -> tuple[
     """BN(W x) + b of all steps (T, 4H, B), and the means and variances (T, 4H)."""
     values, mean, variance = _standard(drive, share.unsqueeze(1))
     return gamma.unsqueeze(-1) * values + bias.unsqueeze(-1), mean.detach(), variance.detach()
+
+
+def _by_kernels(drive: Tensor, weight: Tensor, scales: Tensor, state: State) -> tuple[tuple[Tensor, State], Tensor]:
+    """Output and final state, and the means and variances (T, 2, 5, H) of R h and c; of a batch without padding."""
+    h, c = state
+    h, c, found = bn_step.bn_steps(drive, weight, scales, h.T, c.T, EPSILON)
+    output = h.mT.contiguous()
+    return (output, (output[-1], c.T)), found
+
+
+def _by_steps(
+    drive: Tensor, weight: Tensor, scales: Tensor, state: State, share: Tensor, valid: Tensor | None
+) -> tuple[tuple[Tensor, State], Tensor]:
+    """The same in torch's operators, for every batch."""
+    # A row for each step: their gradients are then added once after the loop, not at every step.
+    each = zip(drive.unbind(), share.unbind(), scales.expand(len(drive), -1, -1).unbind(), strict=True)
+    found: list[Tensor] = []
+
+    def step(sums: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        h, c, statistics = _step(sums, c, *next(each))
+        found.append(statistics)
+        return h, c
+
+    state = tuple(part.T.contiguous().T for part in state)
+    made = with_product(step, _nothing(drive.mT), weight, state, valid, samples_last=True)
+    return made, torch.stack(found)
 
 
 @fused

@@ -100,6 +100,9 @@ template <int WORDS> __device__ __forceinline__ void load_early(u32 *v, const vo
     asm volatile("{.reg .pred w;\n setp.ne.u32 w, %2, 0;\n @w ld.global.cs.u32 %0, [%1];}" : "+r"(v[0]) : "l"(p), "r"((u32)wanted));
 }
 
+// From the device's memory into the cache that all share, for a kernel that comes later.
+__device__ __forceinline__ void fetch_early(const void *p) { asm volatile("prefetch.global.L2 [%0];" :: "l"(p)); }
+
 // Copies into shared memory that nobody waits for: 4, 8 or 16 bytes, if wanted. Those before `end_copies` are one group.
 template <int BYTES = 16> __device__ __forceinline__ void copy_early(u32 to, const void *from, bool wanted) {
   if constexpr (BYTES == 16) // past the cache of a multiprocessor
