@@ -46,7 +46,7 @@ class Objective(_OnTask):
         self.with_extras: list[Any] = [module for module in model.modules() if hasattr(module, "extra_losses")]
 
     def forward(self, key: Tensor, stage: Stage, wanted: slice | Tensor, charged: bool) -> Tensor:
-        """In one tensor (3,): the loss, what cells want to be added to it, and the mean openness; 0 without a budget."""
+        """In one tensor (3,): the loss, what cells want to be added to it, and the mean openness, if it is charged."""
         whole = Batch(*self.task.cut(stage, wanted))
         batch = whole.share(self.rank, self.world, self.task.per_step)
         for part, module in enumerate(self.keyed):
