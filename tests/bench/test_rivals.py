@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from glstm.bench import rivals
-from glstm.bench.markdown import cells_of, rivals_table, rivals_that_failed
+from glstm.bench.markdown import cells_of, learning_table, rivals_table, rivals_that_failed
 from glstm.cells import CELLS
 from glstm.cells.clockwork import ClockworkRNN
 from glstm.cli.main import app
@@ -94,6 +94,10 @@ def test_the_document_shows_the_figures_of_the_benchmark():
     text = (root / "docs" / "rivals.md").read_text()
     assert "\n".join(rivals_table(figures)) in text
     assert [name for name in CELLS if name not in rivals.LEFT_OUT and f"| `{name}`" not in text] == []
+    learned = json.loads((root / "benchmarks" / "rivals-learning.json").read_text())["results"]
+    assert "\n".join(learning_table(learned)) in text
+    for rows in ([row["name"] for row in figures], [row["cell"] for row in learned]):
+        assert rows == [name for name in CELLS if name not in rivals.LEFT_OUT]
 
 
 @pytest.mark.usefixtures("tiny")

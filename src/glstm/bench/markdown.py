@@ -78,3 +78,25 @@ def _rival(result: dict) -> str:
 
 def rivals_that_failed(results: list[dict]) -> list[str]:
     return [f"- {one['name']}, {what}: {reason}" for one in results for what, reason in one["failed"].items()]
+
+
+def learning_table(runs: list[dict]) -> list[str]:
+    """Lines of Markdown: test errors of short trainings after 1, 3 and all epochs, and what a sequence then costs."""
+    last = max(len(run["errors"]) for run in runs)
+    names = ("cell", "units", "optimiser", "batch", "epoch 1", "epoch 3", f"epoch {last}", "updates", "operations")
+    return ["| " + " | ".join(names) + " |", "|---" * len(names) + "|", *map(_learned, runs)]
+
+
+def _learned(run: dict) -> str:
+    settings, layers = run["settings"], run["layers"]
+    errors = [f"{100 * run['errors'][at]:.1f} %" for at in (0, 2, -1)]
+    cells = (
+        run["cell"],
+        str(run["units"]) if layers == 1 else f"{layers} x {run['units']}",
+        f"{settings['optimizer']}, {settings['lr']:g}",
+        str(settings["batch"]),
+        *errors,
+        f"{100 * run['updates'][-1]:.0f} %",
+        f"{run['operations'] / 1e6:.1f} M",
+    )
+    return f"| {' | '.join(cells)} |"
