@@ -27,6 +27,8 @@ DEVICE = Path(__file__).parent / "emulation" / "device.h"
 # What is loaded from here runs, so nobody else may write here; workers and later runs share it.
 FOLDER = Path(__file__).parents[1] / "build" / "emulated"
 COMPILER = shutil.which("g++")
+# Not optimised: most kernels run for a few steps only, which takes less time than to optimise them.
+FLAGS = ("-std=c++20", "-O0", "-shared", "-fPIC", "-w")
 OWN = ("-fvisibility=hidden", "-fno-gnu-unique")  # each library has its own device
 
 
@@ -53,14 +55,13 @@ def library(kernels: Kernels) -> ctypes.CDLL:
     assert COMPILER is not None
     defines = [f"-D{name}={int(value)}" for name, value in sorted(kernels.constants.items())]
     source = translated(kernels.source)
-    key = hashlib.sha256(repr((source, defines, DEVICE.read_bytes())).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((source, FLAGS, defines, DEVICE.read_bytes())).encode()).hexdigest()[:16]
     path = own_folder(FOLDER) / f"{key}.so"
     if not path.exists():
         with TemporaryDirectory(dir=FOLDER) as fresh:
             written, built = Path(fresh) / "kernels.cpp", Path(fresh) / "kernels.so"
             written.write_text(source)
-            flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-w", *OWN, *defines]
-            subprocess.run([COMPILER, *flags, written, "-o", built], check=True)
+            subprocess.run([COMPILER, *FLAGS, *OWN, *defines, written, "-o", built], check=True)
             built.replace(path)  # whole at once: another worker may be looking for it
     return ctypes.CDLL(str(path))
 
