@@ -24,6 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tcn": {"kernel_size": 3},
     "lstm-jump": {"read": 1, "jumps": 2, "furthest": 2},
 }
+ONCE = {"clockwork", "bn-lstm", "skip-lstm", "skip-gru", "lstm-jump"}  # these refuse second derivatives
 NAMES = [name for name, cell in CELLS.items() if isinstance(cell, type) and issubclass(cell, Recurrent)]
 
 every_cell = pytest.mark.parametrize("name", NAMES)
@@ -106,6 +107,31 @@ def test_gradients(name):
         return output, parts_of(state)[0]
 
     assert torch.autograd.gradcheck(run, (x, *values))
+
+
+@every_cell
+def test_second_derivatives_are_right_or_refused(name):
+    """Along one direction of all weights, against a difference of first derivatives."""
+    cell, x = make(name), sequences(4)
+    weights = list(cell.parameters())
+    along = [torch.randn_like(weight) for weight in weights]
+
+    def first() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(cell(x)[0].square().sum(), weights, create_graph=True, materialize_grads=True)
+
+    slope = sum((one * way).sum() for one, way in zip(first(), along, strict=True))
+    if name in ONCE:
+        with pytest.raises(RuntimeError, match="has first derivatives only"):
+            torch.autograd.grad(slope, weights, materialize_grads=True)
+        return
+    second = torch.autograd.grad(slope, weights, materialize_grads=True)
+    ends = []
+    for shift in (1e-5, -2e-5):
+        for weight, way in zip(weights, along, strict=True):
+            weight.data += shift * way
+        ends.append(first())
+    for found, high, low in zip(second, *ends, strict=True):
+        assert torch.allclose(found, (high - low) / 2e-5, rtol=1e-4, atol=1e-6)
 
 
 @every_cell

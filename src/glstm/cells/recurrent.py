@@ -225,18 +225,31 @@ class _Deferred(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
-        ctx.before, ctx.units = before, weight.shape[1]
+        ctx.before = before
+        ctx.save_for_backward(weight)
         return drive.view_as(drive)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (slopes,) = gradients
+        (slopes,), (weight,) = gradients, ctx.saved_tensors
         if not ctx.needs_input_grad[1]:
             return slopes, None, None
-        before = (
-            torch.stack(ctx.before).flatten(0, 1).to(slopes.dtype) if ctx.before else slopes.new_zeros(0, ctx.units)
-        )
-        return slopes, slopes.flatten(0, 1).T @ before, None
+        before = torch.stack(ctx.before).flatten(0, 1) if ctx.before else weight.new_zeros(0, weight.shape[1])
+        return *_Once.apply(slopes, before.to(slopes.dtype), weight), None
+
+
+class _Once(torch.autograd.Function):
+    """The gradients of the drive and of the weight, which cannot be differentiated again: what was multiplied, and the
+    weight, are constants in the loop. torch's `once_differentiable` is not enough: `torch.autograd.grad` goes around
+    it, because its result depends on no input. This one has the weight as an input."""
+
+    @staticmethod
+    def forward(ctx: Any, slopes: Tensor, before: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return slopes.view_as(slopes), slopes.flatten(0, 1).T @ before
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> None:
+        raise RuntimeError("this cell has first derivatives only, and a gradient of its gradients was asked for")
 
 
 def _valid(x: Tensor, lengths: Tensor) -> Tensor:
