@@ -98,6 +98,25 @@ def test_unequal_lengths(name):
 
 
 @every_cell
+@pytest.mark.parametrize("training", [False, True])
+def test_padding_may_be_anything(name, training):
+    """Also NaN, of which 0 times it is NaN: gradients are those of a padding with zeros."""
+    lengths, found = [5, STEPS, 1, 3], []
+    for filler in (0.0, torch.nan):
+        cell, x = make(name, training=training), sequences()
+        for n, length in enumerate(lengths):
+            x[length:, n] = filler
+        torch.manual_seed(3)
+        output, state = cell(x, lengths=torch.tensor(lengths))
+        real = torch.stack([output[:length, n].sum() for n, length in enumerate(lengths)])
+        slopes = torch.autograd.grad(real.sum() + parts_of(state)[0].sum(), list(cell.parameters()), allow_unused=True)
+        found.append([real.detach(), *(slope for slope in slopes if slope is not None)])
+    for one, other in zip(*found, strict=True):
+        assert one.isfinite().all()
+        assert torch.equal(one, other)
+
+
+@every_cell
 def test_gradients(name):
     cell, x = make(name), sequences(4).requires_grad_()
     names, values = zip(*((one, value.detach().clone().requires_grad_()) for one, value in cell.named_parameters()))
@@ -147,6 +166,35 @@ def test_a_folder_keeps_it(name, tmp_path):
 def test_operations_grow_with_steps(name):
     cell = make(name)
     assert 0 < cell.count_ops(100) < cell.count_ops(200)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "says"),
+    [
+        ([9, 9], r"not torch.int64 of shape \(2,\)"),
+        (torch.tensor([9, 90, 1, 1]), "and one is 90"),
+        ([9, -1, 1, 1], "and one is -1"),
+        ([9.5, 1, 1, 1], "not torch.float64"),
+        (9, "not 9"),
+    ],
+)
+def test_wrong_lengths_are_one_sentence(lengths, says):
+    right = f"lengths must be a whole number from 0 to {STEPS} for each of the {BATCH} sequences, "
+    with pytest.raises(ValueError, match=right + says):
+        make("mingru")(sequences(), lengths=lengths)
+
+
+def test_lengths_may_be_a_list():
+    cell, lengths = make("mingru"), [5, 0, 1, STEPS]
+    output, state = cell(sequences(), lengths=lengths)
+    assert torch.equal(state, cell(sequences(), lengths=torch.tensor(lengths))[1])
+    assert torch.equal(state[-1, 0], output[4, 0])
+    assert (state[:, 1] == 0).all()
+
+
+def test_packed_sequences_know_their_lengths():
+    with pytest.raises(ValueError, match="knows its own lengths"):
+        make("mingru")(pack_sequence([sequences()[:, 0]]), lengths=torch.tensor([STEPS]))
 
 
 @every_cell

@@ -16,6 +16,7 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from glstm.errors import ShapeError, UserError
+from glstm.lengths import checked_lengths, real_steps, without_padding
 
 State = tuple[Tensor, ...]
 
@@ -90,19 +91,24 @@ class Recurrent(nn.Module):
         input: Tensor | PackedSequence,
         hx: Tensor | Sequence[Tensor] | None = None,
         *,
-        lengths: Tensor | None = None,
+        lengths: Any = None,
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """As `torch.nn.LSTM`: (T, B, D), or (B, T, D) with batch_first, or (T, D) of one sequence, or packed.
 
-        `lengths` (B,) say the same of a padded tensor as packing does, but without a look at them on the host.
+        `lengths` (B,), a tensor, an array or a list, say the same of a padded tensor as packing does, but without a
+        look at them if they are on a GPU. A length may be 0: the state stays as it was.
         """
         if isinstance(input, PackedSequence):
+            if lengths is not None:
+                raise UserError("a PackedSequence knows its own lengths: give lengths beside a padded tensor only")
             return self._forward_packed(input, hx)
         self._check(input)
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         x = x.transpose(0, 1) if batched and self.batch_first else x
-        output, parts = self._run(x, self._given(hx, x, batched), None if lengths is None else _valid(x, lengths))
+        if lengths is not None:
+            lengths = checked_lengths(lengths, len(x), x.shape[1], x.device, least=0)
+        output, parts = self._run_padded(x, self._given(hx, x, batched), lengths)
         if not batched:
             return output.squeeze(1), self._as_state([part.squeeze(1) for part in parts])
         return output.transpose(0, 1) if self.batch_first else output, self._as_state(parts)
@@ -114,11 +120,19 @@ class Recurrent(nn.Module):
         states = self._given(hx, x, batched=True)
         if states is not None and order is not None:
             states = [part[:, order] for part in states]
-        output, parts = self._run(x, states, _valid(x, lengths))
+        output, parts = self._run_padded(x, states, lengths)
         if back is not None:
             parts = [part[:, back] for part in parts]
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), self._as_state(parts)
+
+    def _run_padded(
+        self, x: Tensor, states: list[Tensor] | None, lengths: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        if lengths is None:
+            return self._run(x, states, None)
+        valid = real_steps(len(x), lengths, x.device)
+        return self._run(without_padding(x, valid), states, valid)
 
     def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         states = list(map(partial(self._first, x), self.state)) if states is None else states
@@ -250,10 +264,6 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError("this cell has first derivatives only, and a gradient of its gradients was asked for")
-
-
-def _valid(x: Tensor, lengths: Tensor) -> Tensor:
-    return torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)
 
 
 def after_last(h: Tensor, h0: Tensor, valid: Tensor | None) -> Tensor:
