@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from glstm import SequenceModel
 from glstm.cells import CELLS
 from glstm.cells.recurrent import Recurrent
-from helpers import relative_error
+from helpers import copies, relative_error
 
 STEPS, BATCH, INPUTS, UNITS = 9, 4, 3, 5
 # Options with which a small cell does all that a large one does.
@@ -160,6 +160,35 @@ def test_a_folder_keeps_it(name, tmp_path):
     model.save_pretrained(tmp_path / "model")
     x = sequences().float()
     assert torch.equal(SequenceModel.from_pretrained(tmp_path / "model")(x), model(x))
+
+
+@every_cell
+def test_copies_after_a_call_in_training(name):
+    """What a call leaves behind, such as a loss with its graph, is no part of a copy."""
+    cell, x = make(name, training=True), sequences()
+    cell(x)
+    copied = copies(cell)
+    expected = cell.eval()(x)[0]
+    for one in copied:
+        assert one.training
+        assert torch.equal(one.eval()(x)[0], expected)
+
+
+class WithoutCount(Recurrent):
+    def make_layer(self, inputs: int) -> torch.nn.Module:
+        return torch.nn.Linear(inputs, self.hidden_size)
+
+
+class WithoutRule(WithoutCount):
+    def count_ops(self, steps: int, updates: float = 1.0) -> float:
+        return steps
+
+
+def test_a_cell_must_say_how_it_runs():
+    with pytest.raises(TypeError, match="count_ops"):
+        WithoutCount(INPUTS, UNITS)  # pyright: ignore[reportAbstractUsage]
+    with pytest.raises(NotImplementedError, match="WithoutRule must have its own run_layer, or its own run_stack"):
+        WithoutRule(INPUTS, UNITS)(sequences().float())
 
 
 @every_cell

@@ -1,11 +1,12 @@
 """What the published cells of this folder have in common: `torch.nn.LSTM`'s calling convention around one layer's rule.
 
-A cell says what a layer has (`make_layer`) and what it does with a sequence (`run_layer`). Here are the layouts, packed
-sequences, the stack of layers, the dropout between them, and the state that goes from one piece of a sequence to the
-next. Shapes: T steps, B samples, D inputs, H units.
+A cell says what a layer has (`make_layer`) and what it does with a sequence (`run_layer`); one whose layers cannot run
+one after the other gives `run_stack` instead. Here are the layouts, packed sequences, the stack of layers, the dropout
+between them, and the state that goes from one piece of a sequence to the next. Shapes: T steps, B samples, D inputs, H
+units.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from glstm.lengths import checked_lengths, real_steps, without_padding
 State = tuple[Tensor, ...]
 
 
-class Recurrent(nn.Module):
+class Recurrent(nn.Module, ABC):
     """A stack of layers of one direction, called as `torch.nn.LSTM` is: x (T, B, D) in, output (T, B, H) and state out.
 
     The state is all that is needed to go on with the next piece of a sequence: `state` names its parts, of
@@ -29,6 +30,8 @@ class Recurrent(nn.Module):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h",)
+    # What a call leaves behind. It may hold a whole graph, so that a copy or a file of the cell goes without it.
+    of_last_call: ClassVar[tuple[str, ...]] = ()
     takes_lengths: ClassVar[bool] = False  # whether padding would change what it computes, as by statistics of a batch
 
     def __init__(
@@ -57,14 +60,28 @@ class Recurrent(nn.Module):
         """A layer's values, with their published start. Options of a cell are set before `super().__init__`."""
 
     @abstractmethod
-    def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:
-        """Output (T, B, H) and final state of x (T, B, D). `valid` (T, B): where it is False the sample has ended, and
-        its state stays as it was; the output there means nothing."""
-
-    @abstractmethod
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """Operations of one sequence through all layers, counted as in `glstm/analysis/operations.py`: a multiply or an
         add is one, a nonlinear function five. `updates` is the share of steps that a skipping cell does not skip."""
+
+    def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:
+        """Output (T, B, H) and final state of x (T, B, D). `valid` (T, B): where it is False the sample has ended, and
+        its state stays as it was; x is 0 there, and the output means nothing."""
+        raise NotImplementedError(f"{type(self).__name__} must have its own run_layer, or its own run_stack")
+
+    def run_stack(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """Output (T, B, H) of all layers and the parts of their final state, as `shape_of` says, from x (T, B, D) and
+        the parts before it, None for the first ones. `valid` as in `run_layer`: here, the layers one after the other.
+        """
+        states = list(map(partial(self._first, x), self.state)) if states is None else states
+        befores = zip(*map(self._by_layer, self.state, states), strict=True)
+        finals: list[State] = []
+        for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
+            x, after = self.run_layer(layer, x, before, valid)
+            finals.append(after)
+            if self.dropout and number + 1 < self.num_layers:
+                x = self.drop(x, number)
+        return x, list(map(self._of_layers, self.state, zip(*finals, strict=True)))
 
     def width_of(self, part: str) -> int:
         """Numbers that a sample has of this part of the state in a layer; in all layers, where `widths_of` is given."""
@@ -130,20 +147,9 @@ class Recurrent(nn.Module):
         self, x: Tensor, states: list[Tensor] | None, lengths: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
         if lengths is None:
-            return self._run(x, states, None)
+            return self.run_stack(x, states, None)
         valid = real_steps(len(x), lengths, x.device)
-        return self._run(without_padding(x, valid), states, valid)
-
-    def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        states = list(map(partial(self._first, x), self.state)) if states is None else states
-        befores = zip(*map(self._by_layer, self.state, states), strict=True)
-        finals: list[State] = []
-        for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
-            x, after = self.run_layer(layer, x, before, valid)
-            finals.append(after)
-            if self.dropout and number + 1 < self.num_layers:
-                x = self.drop(x, number)
-        return x, list(map(self._of_layers, self.state, zip(*finals, strict=True)))
+        return self.run_stack(without_padding(x, valid), states, valid)
 
     def _first(self, x: Tensor, part: str) -> Tensor:
         rows, batch, _ = self.shape_of(part, x.shape[1])
@@ -185,6 +191,9 @@ class Recurrent(nn.Module):
             if tuple(part.shape) != expected:
                 raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(part.shape)}")
         return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self.of_last_call}
 
     def extra_repr(self) -> str:
         layers = f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
