@@ -44,7 +44,8 @@ def sequences(steps: int = STEPS) -> Tensor:
 
 
 def parts_of(state: Any) -> list[Tensor]:
-    return [state] if isinstance(state, Tensor) else list(state)
+    """As float64: some count steps in whole numbers."""
+    return [part.double() for part in ([state] if isinstance(state, Tensor) else state)]
 
 
 @every_cell
@@ -138,7 +139,7 @@ def test_second_derivatives_are_right_or_refused(name):
     def first() -> tuple[Tensor, ...]:
         return torch.autograd.grad(cell(x)[0].square().sum(), weights, create_graph=True, materialize_grads=True)
 
-    slope = sum((one * way).sum() for one, way in zip(first(), along, strict=True))
+    slope = torch.stack([(one * way).sum() for one, way in zip(first(), along, strict=True)]).sum()
     if name in ONCE:
         with pytest.raises(RuntimeError, match="has first derivatives only"):
             torch.autograd.grad(slope, weights, materialize_grads=True)
@@ -233,3 +234,32 @@ def test_one_sentence_about_what_does_not_fit(name):
         cell(torch.zeros(3, 2, INPUTS + 1, dtype=torch.float64))
     with pytest.raises(ValueError, match="must have shape"):
         cell(sequences(), tuple(torch.zeros(1, 1, 1) for _ in cell.state))
+    for wrong in (3, "h", (3,), ()):
+        with pytest.raises(TypeError, match="the state must be a tensor, or a tuple of its parts"):
+            cell(sequences(), wrong)
+    with pytest.raises(ValueError, match="dropout is a probability of at least 0 and below 1, not 'a'"):
+        CELLS[name](INPUTS, UNITS, dropout="a")
+
+
+def test_the_number_of_parts_in_words():
+    part = torch.zeros(2, BATCH, UNITS, dtype=torch.float64)
+    with pytest.raises(ValueError, match="the state has 1 part, h, and 2 are given"):
+        make("mingru")(sequences(), (part, part))
+    with pytest.raises(ValueError, match="the state has 2 parts, h, c, and 1 is given"):
+        make("zoneout")(sequences(), part)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("mingru", {"positive": "no"}, "positive must be True or False, not 'no'"),
+        ("tcn", {"small_start": "no"}, "small_start must be True or False"),
+        ("zoneout", {"shared": "no"}, "shared must be True or False"),
+        ("indrnn", {"bound": True}, "bound is the largest"),
+        ("r-lstm", {"weight": True}, "weight, of the reconstruction"),
+        ("chrono-lstm", {"t_max": "abc"}, "t_max must be a number of steps above 2, not 'abc'"),
+    ],
+)
+def test_options_of_a_wrong_type(name, options, says):
+    with pytest.raises(ValueError, match=says):
+        CELLS[name](INPUTS, UNITS, **options)

@@ -49,6 +49,7 @@ class BNLSTM(Keyed, Recurrent):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h", "c", "steps")
+    counters: ClassVar[tuple[str, ...]] = ("steps",)
     takes_lengths: ClassVar[bool] = True  # it must not enter the statistics
     recipe: ClassVar[dict[str, Any]] = {
         "units": 100, "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "clip": 1.0, "batch": 100, "epochs": 200,
@@ -112,6 +113,8 @@ class BNLSTM(Keyed, Recurrent):
         h, c, steps = state
         if not len(x):
             return x.new_empty(0, *h.shape), state
+        if self.training and x.shape[1] < ENOUGH:
+            raise UserError(f"BN-LSTM trains on batches of at least {ENOUGH} samples, of which it takes the variance")
         run = self._by_batch if self.training else self._by_averages
         output, (h, c) = run(layer, x, (h, c), steps, valid)
         return output, (h, c, steps + (len(x) if valid is None else valid.sum(0).unsqueeze(-1)))

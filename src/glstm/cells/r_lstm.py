@@ -70,7 +70,7 @@ class RLSTM(Keyed, Recurrent):
         for name, value in given.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < least[name]:
                 raise UserError(f"{name} must be a whole number of at least {least[name]}, not {value!r:.50}")
-        if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise UserError(f"weight, of the reconstruction in the loss, must be 0 or more, not {weight!r:.50}")
         self.anchors, self.reconstruct, self.truncate = anchors, reconstruct, truncate
         self.weight, self.pretrain_steps = float(weight), pretrain_steps

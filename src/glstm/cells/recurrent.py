@@ -30,6 +30,8 @@ class Recurrent(nn.Module, ABC):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h",)
+    # Parts of the state that count steps: int64 whatever the type of x, of which bfloat16 stops at 256.
+    counters: ClassVar[tuple[str, ...]] = ()
     # What a call leaves behind. It may hold a whole graph, so that a copy or a file of the cell goes without it.
     of_last_call: ClassVar[tuple[str, ...]] = ()
     takes_lengths: ClassVar[bool] = False  # whether padding would change what it computes, as by statistics of a batch
@@ -46,7 +48,7 @@ class Recurrent(nn.Module, ABC):
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(f"{name} must be a whole number of at least 1, not {value!r:.50}")
-        if not 0 <= dropout < 1:
+        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             raise UserError(f"dropout is a probability of at least 0 and below 1, not {dropout!r:.50}")
         super().__init__()
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -97,7 +99,7 @@ class Recurrent(nn.Module, ABC):
 
     def first_state(self, part: str, batch: int, like: Tensor) -> Tensor:
         """(B, width) before the first step."""
-        return like.new_zeros(batch, self.width_of(part))
+        return like.new_zeros(batch, self.width_of(part), dtype=torch.int64 if part in self.counters else None)
 
     def drop(self, x: Tensor, number: int) -> Tensor:
         """Dropout of the output (T, B, H) of a layer that another follows."""
@@ -180,17 +182,19 @@ class Recurrent(nn.Module, ABC):
         """The parts of a state (layers, B, width) that a caller gave."""
         if hx is None:
             return None
-        parts = [hx] if isinstance(hx, Tensor) else list(hx)
+        names = ", ".join(self.state)
+        parts = [hx] if isinstance(hx, Tensor) else list(hx) if isinstance(hx, Sequence) else []
+        if not parts or not all(isinstance(part, Tensor) for part in parts):
+            raise TypeError(f"the state must be a tensor, or a tuple of its parts ({names}), not {hx!r:.50}")
         if len(parts) != len(self.state):
-            raise UserError(
-                f"the state has {len(self.state)} parts, {', '.join(self.state)}, and {len(parts)} are given"
-            )
+            count = f"{len(parts)} {'is' if len(parts) == 1 else 'are'} given"
+            raise UserError(f"the state has {len(self.state)} part{'s' * (len(self.state) > 1)}, {names}, and {count}")
         parts = parts if batched else [part.unsqueeze(1) for part in parts]
         for name, part in zip(self.state, parts, strict=True):
             expected = self.shape_of(name, x.shape[1])
             if tuple(part.shape) != expected:
                 raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(part.shape)}")
-        return parts
+        return [part.long() if name in self.counters else part for name, part in zip(self.state, parts, strict=True)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in self.of_last_call}
@@ -198,6 +202,12 @@ class Recurrent(nn.Module, ABC):
     def extra_repr(self) -> str:
         layers = f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
         return f"{self.input_size}, {self.hidden_size}{layers}"
+
+
+def check_flag(name: str, value: object) -> None:
+    """Any text is true, also 'no': an option that is yes or no must be a bool."""
+    if not isinstance(value, bool):
+        raise UserError(f"{name} must be True or False, not {value!r:.50}")
 
 
 def step_by_step(
