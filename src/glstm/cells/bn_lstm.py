@@ -49,12 +49,12 @@ class BNLSTM(Keyed, Recurrent):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h", "c", "steps")
-    counters: ClassVar[tuple[str, ...]] = ("steps",)
     takes_lengths: ClassVar[bool] = True  # it must not enter the statistics
     recipe: ClassVar[dict[str, Any]] = {
         "units": 100, "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "clip": 1.0, "batch": 100, "epochs": 200,
         "options": {"t_max": 784, "noise": 0.1},
     }  # fmt: skip
+    counters: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(
         self,
