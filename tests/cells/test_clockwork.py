@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from glstm.cells import clockwork
 from glstm.cells.clockwork import ClockworkRNN
 from glstm.errors import UserError
 from helpers import relative_error
@@ -105,6 +106,18 @@ def test_clocks_are_exact_after_many_steps(steps):
     output, (_, after) = cell(x, (h, steps))
     assert torch.equal(output, expected)
     assert torch.equal(after, steps.long() + STEPS)
+
+
+def test_a_tick_can_be_compiled():
+    """On CUDA it is."""
+    given = [torch.randn(BATCH, UNITS, requires_grad=True) for _ in range(2)]
+    steps, period = torch.tensor([[5], [11]]), torch.tensor(CLOCK_OF_UNIT)
+    plain = clockwork._tick.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+    found = []
+    for call in (plain, torch.compile(plain, fullgraph=True, dynamic=True, backend="aot_eager")):
+        h, after = call(*given, steps, period)
+        found.append([h, after, *torch.autograd.grad(h.square().sum(), given)])
+    assert all(map(torch.equal, *found))
 
 
 def test_operations():

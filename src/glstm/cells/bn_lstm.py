@@ -114,7 +114,10 @@ class BNLSTM(Keyed, Recurrent):
         if not len(x):
             return x.new_empty(0, *h.shape), state
         if self.training and x.shape[1] < ENOUGH:
-            raise UserError(f"BN-LSTM trains on batches of at least {ENOUGH} samples, of which it takes the variance")
+            raise UserError(
+                "BN-LSTM trains on at least 2 samples at a time, and this batch has 1, which has no variance; if it is "
+                "the last batch of an epoch, choose another batch size"
+            )
         run = self._by_batch if self.training else self._by_averages
         output, (h, c) = run(layer, x, (h, c), steps, valid)
         return output, (h, c, steps + (len(x) if valid is None else valid.sum(0).unsqueeze(-1)))

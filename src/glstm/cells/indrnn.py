@@ -121,7 +121,7 @@ class BatchNorm(nn.Module):
         mean, var = self.running_mean, self.running_var
         if self.training and len(x):
             if x.shape[0] * x.shape[1] < 2:
-                raise UserError("batch normalisation trains on more than one step of one sample: it takes a variance")
+                raise UserError("batch normalisation trains on more than one step of one sample, which has no variance")
             var, mean, count = _statistics(x, valid)
             with torch.no_grad():
                 self.running_mean.lerp_(mean.to(self.running_mean), MOMENTUM)
