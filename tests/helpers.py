@@ -1,9 +1,13 @@
 """Small things several tests need."""
 
+import copy
+import io
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +38,14 @@ def operator_inputs(steps, batch, inputs, hidden, *, per_sample=False, dtype=tor
         torch.randn(batch, hidden, dtype=dtype),
     ]
     return [None if tensor is None else tensor.requires_grad_() for tensor in tensors]
+
+
+def copies(model: torch.nn.Module) -> list[Any]:
+    """By copying, and through two kinds of files."""
+    written = io.BytesIO()
+    torch.save(model, written)
+    written.seek(0)
+    return [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(written, weights_only=False)]
 
 
 def glstm_command(*arguments, cwd: Path) -> subprocess.CompletedProcess:

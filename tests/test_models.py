@@ -58,6 +58,20 @@ def test_wrong_lengths_are_one_sentence(reads, lengths, says):
         model(torch.randn(5, 3, 2), lengths=lengths)
 
 
+@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True}], ids=str)
+def test_padding_may_be_nan(options):
+    """Gradients, too, are those of a padding with zeros."""
+    layer = GLSTM(2, 4, mu=(1, 5), sigma=2.0, **options)
+    model = SequenceModel(layer, linear_head(8 if layer.bidirectional else 4, 3), reads="mean")
+    found = []
+    for filler in (0.0, torch.nan):
+        x = torch.ones(5, 2, 2)
+        x[3:, 1] = filler
+        y = model(x.transpose(0, 1) if layer.batch_first else x, lengths=[5, 3])
+        found.append([y, *torch.autograd.grad(y.sum(), list(model.parameters()))])
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("times", [None, np.arange(1, 101), np.arange(1, 101)[:, None].repeat(3, 1)])
 @pytest.mark.parametrize("reads", ["last", "mean"])
 def test_gates_do_not_fit_the_times_of_padding(times, reads):

@@ -6,6 +6,7 @@ zeroed, so that their sum is what is written here.
 
 import math
 from collections.abc import Iterator
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +45,7 @@ def forget_bias_(layer: nn.Module, value: float = 1.0) -> None:
 @torch.no_grad()
 def chrono_(layer: nn.Module, t_max: float) -> None:
     """b_f ~ log U(1, t_max - 1) and b_i = -b_f: memories as long as the task needs (Tallec and Ollivier, 2018)."""
-    if not (math.isfinite(t_max) and t_max > 2):
-        raise ValueError(f"t_max must be a number of steps above 2, not {t_max!r}")
+    check_t_max(t_max)
     for bias in _biases(layer, "bias_ih"):
         i, f, _, _ = bias.chunk(4)
         f.copy_(torch.empty_like(f).uniform_(1, t_max - 1).log_())
@@ -53,6 +53,11 @@ def chrono_(layer: nn.Module, t_max: float) -> None:
     for bias in _biases(layer, "bias_hh"):
         for block in bias.chunk(4)[:2]:
             block.zero_()
+
+
+def check_t_max(t_max: float) -> None:
+    if isinstance(t_max, bool) or not isinstance(t_max, Real) or not 2 < t_max < math.inf:
+        raise ValueError(f"t_max must be a number of steps above 2, not {t_max!r:.50}")
 
 
 def _orthogonal(rows: int, columns: int) -> Tensor:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, cat, nn, where
 from torch.nn.functional import linear
@@ -13,12 +12,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from glstm import masks
 from glstm.gated import GatedLSTM
-from glstm.ndarrays import like, on_device
+from glstm.lengths import checked_lengths, real_steps, without_padding
+from glstm.ndarrays import like, on_device, unlisted
 from glstm.ops.operator import watched
 from glstm.times import has_values
 
 READS = ("last", "every", "mean", "max")
-WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
 class SequenceModel(nn.Module):
@@ -60,32 +59,19 @@ class SequenceModel(nn.Module):
         """Tensors, numpy's arrays, or lists. `times` as the layer takes them; a layer that takes none does not get
         them. `lengths` (B,): how many steps of each sequence count, the others are padding. Of a step that is padding,
         the output means nothing."""
-        x = like(_unlisted(x), next(self.parameters()))
-        times = times if times is None else on_device(_unlisted(times), x.device)
-        lengths = lengths if lengths is None else self._checked(_unlisted(lengths), x)
+        x = like(unlisted(x), next(self.parameters()))
+        times = times if times is None else on_device(unlisted(times), x.device)
+        lengths = lengths if lengths is None else self._checked(lengths, x)
         if self.inputs is not None:
             x = self.inputs(x, self._steps_axis) if x.dim() == 3 else self.inputs(x)
         y = self.head(self._read(x, times, lengths))
         return y if self.outputs is None else self.outputs(y)
 
     def _checked(self, lengths: Any, x: Tensor) -> Tensor:
-        """Lengths where x is, as int64. What torch.compile and other transforms hide is not looked at, and what is on a
-        GPU neither: that would wait for it."""
-        tracing = torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
-        if torch.compiler.is_compiling() or tracing or not isinstance(x, Tensor):
-            return on_device(lengths, x.device)
-        found = on_device(lengths, "cpu")
+        if not isinstance(x, Tensor):
+            raise TypeError(f"lengths are those of a padded tensor, and x is a {type(x).__name__}")
         batch, steps = (x.shape[1 - self._steps_axis], x.shape[self._steps_axis]) if x.dim() == 3 else (1, len(x))
-        right = f"lengths must be a whole number from 1 to {steps} for each of the {batch} sequences"
-        if not isinstance(found, Tensor) or found.dtype not in WHOLE or found.shape != (batch,):
-            what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r:.50}"
-            raise ValueError(f"{right}, not {what}")
-        found = found.to(torch.int64)
-        if found.is_cpu and has_values(found):
-            wrong = found[(found < 1) | (found > steps)]
-            if len(wrong):
-                raise ValueError(f"{right}, and one is {int(wrong[0])}")
-        return found.to(x.device)
+        return checked_lengths(lengths, steps, batch, x.device, least=1)
 
     @property
     def _steps_axis(self) -> int:
@@ -115,6 +101,9 @@ class SequenceModel(nn.Module):
         if lengths is None:
             return self.layer(x, **self._at(times))[0]
         first, steps = bool(self._steps_axis), x.shape[self._steps_axis]
+        if x.dim() == 3:
+            inside = real_steps(steps, lengths, x.device)
+            x = without_padding(x, inside.T if first else inside)
 
         def packed(values: Tensor) -> Any:
             return pack_padded_sequence(values, lengths.cpu(), first, enforce_sorted=False)
@@ -156,18 +145,6 @@ def ends_in_softmax(model: nn.Module) -> bool:
     while isinstance(last, nn.Sequential) and len(last):
         last = last[-1]
     return isinstance(last, nn.Softmax)
-
-
-def _unlisted(values: Any) -> Any:
-    """A list of numbers as an array; what is no list stays as it is."""
-    if not isinstance(values, list | tuple):
-        return values
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):  # of unequal lengths, or of tensors elsewhere
-        raise ValueError(
-            "a list must hold numbers, in rows that are equally long: pad sequences, and give lengths"
-        ) from None
 
 
 def _takes_times(layer: nn.Module) -> bool:

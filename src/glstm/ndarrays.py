@@ -1,4 +1,4 @@
-"""numpy's arrays where tensors are taken."""
+"""numpy's arrays, and lists, where tensors are taken."""
 
 from typing import Any
 
@@ -25,3 +25,15 @@ def as_tensor(array: np.ndarray) -> Tensor:
 def like(value: Any, weight: Tensor) -> Any:
     """An array as a tensor of the type and device of a network's weight; what is no array stays as it is."""
     return on_device(value, weight.device, weight.dtype)
+
+
+def unlisted(values: Any) -> Any:
+    """A list of numbers as an array; what is no list stays as it is."""
+    if not isinstance(values, list | tuple):
+        return values
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # of unequal lengths, or of tensors elsewhere
+        raise ValueError(
+            "a list must hold numbers, in rows that are equally long: pad sequences, and give lengths"
+        ) from None

@@ -176,12 +176,27 @@ def test_a_model_tells_the_cell_where_sequences_end():
     assert cell.layers[0].mean.abs().max() < 100
 
 
-def test_a_single_sample_leaves_the_averages_alone():
+def test_a_single_sample_has_no_variance():
     cell = make(True)
-    cell(sequences())
-    before = {name: buffer.clone() for name, buffer in cell.named_buffers()}
-    assert cell(sequences(batch=1))[0].isfinite().all()
-    assert all(torch.equal(buffer, before[name]) for name, buffer in cell.named_buffers())
+    with pytest.raises(UserError, match="at least 2 samples"):
+        cell(sequences(batch=1))
+    assert cell.eval()(sequences(batch=1))[0].isfinite().all()
+
+
+def test_steps_with_one_sample_left_leave_the_averages_alone():
+    cell, last = make(True), torch.tensor([3, STEPS])
+    cell(sequences(batch=2))
+    before = {name: buffer[3:].clone() for name, buffer in cell.named_buffers()}
+    assert cell(sequences(batch=2, seed=3), lengths=last)[0].isfinite().all()
+    assert all(torch.equal(buffer[3:], before[name]) for name, buffer in cell.named_buffers())
+
+
+def test_steps_are_counted_exactly_in_every_type():
+    """A bfloat16 cannot count further than 256."""
+    cell, x = make(False, t_max=300).bfloat16(), sequences(257).bfloat16()
+    _, state = cell(x)
+    assert (state[2] == 257).all()
+    assert (cell(x[:1], state)[1][2] == 258).all()
 
 
 def test_noise_follows_from_the_key_and_is_for_training_only():

@@ -114,6 +114,14 @@ def test_gradients_in_training():
         assert torch.autograd.gradcheck(lambda x, ends=ends: norm(x, ends), (x,))
 
 
+def test_one_step_of_one_sample_has_no_variance():
+    one = sequences()[:1, :1]
+    with pytest.raises(ValueError, match="more than one step of one sample"):
+        make().train()(one)
+    for cell in (make().eval(), make(norm="none").train()):
+        assert cell(one)[0].isfinite().all()
+
+
 def test_a_weight_at_the_bound_may_only_come_back():
     cell = make(layers=1, norm="none", bound=0.5)
     u = layers_of(cell)[0].weight_hh

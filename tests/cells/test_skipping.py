@@ -1,9 +1,6 @@
 """Cells that skip, in training: what a budget does to them, and that nothing of a step stays behind."""
 
-import copy
 import gc
-import io
-import pickle
 import weakref
 from typing import Any
 
@@ -19,6 +16,7 @@ from glstm.data import ArrayTask
 from glstm.recipes import Recipe
 from glstm.training import Population
 from glstm.training.objective import take_shares_of_updates
+from helpers import copies
 from small_runs import SMALL, go_on, population, start
 
 OPTIONS: dict[str, dict[str, Any]] = {"lstm-jump": {"read": 2, "jumps": 3, "furthest": 3}}
@@ -34,13 +32,6 @@ def recipe(name: str, **more: Any) -> Recipe:
 def model(name: str) -> SequenceModel:
     torch.manual_seed(1)
     return SequenceModel(CELLS[name](2, 5, **OPTIONS.get(name, {})), nn.Linear(5, 1))
-
-
-def copies(model: nn.Module) -> list[Any]:
-    written = io.BytesIO()
-    torch.save(model, written)
-    written.seek(0)
-    return [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(written, weights_only=False)]
 
 
 @every_skipping_cell

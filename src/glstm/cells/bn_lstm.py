@@ -56,6 +56,7 @@ class BNLSTM(Keyed, Recurrent):
         "units": 100, "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "clip": 1.0, "batch": 100, "epochs": 200,
         "options": {"t_max": 784, "noise": 0.1},
     }  # fmt: skip
+    counters: ClassVar[tuple[str, ...]] = ("steps",)
 
     def __init__(
         self,
@@ -114,6 +115,11 @@ class BNLSTM(Keyed, Recurrent):
         h, c, steps = state
         if not len(x):
             return x.new_empty(0, *h.shape), state
+        if self.training and x.shape[1] < ENOUGH:
+            raise UserError(
+                "BN-LSTM trains on at least 2 samples at a time, and this batch has 1, which has no variance; if it is "
+                "the last batch of an epoch, choose another batch size"
+            )
         run = self._by_batch if self.training else self._by_averages
         output, (h, c) = run(layer, x, (h, c), steps, valid)
         return output, (h, c, steps + (len(x) if valid is None else valid.sum(0).unsqueeze(-1)))

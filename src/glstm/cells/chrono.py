@@ -8,7 +8,7 @@ these two gates only.
 
 from typing import ClassVar
 
-from glstm.init import chrono_
+from glstm.init import check_t_max, chrono_
 from glstm.layers import LSTM
 
 
@@ -34,6 +34,7 @@ class ChronoLSTM(LSTM):
         candidate: str = "tanh",
         backend: str = "auto",
     ):
+        check_t_max(t_max)
         self.t_max = float(t_max)
         super().__init__(
             input_size,

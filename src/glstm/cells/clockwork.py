@@ -27,6 +27,7 @@ class ClockworkRNN(Recurrent):
     """Its state has the number of steps that each sample has seen, so that the clocks go on with the next piece."""
 
     state: ClassVar[tuple[str, ...]] = ("h", "steps")
+    counters: ClassVar[tuple[str, ...]] = ("steps",)
     period: Tensor
     hears: Tensor
 
@@ -41,16 +42,16 @@ class ClockworkRNN(Recurrent):
         *,
         periods: tuple[int, ...] = PERIODS,
     ):
-        wrong = [period for period in periods if not isinstance(period, int) or period < 1]
-        if wrong or not periods or list(periods) != sorted(periods) or len(periods) > hidden_size:
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout)
+        listed = isinstance(periods, tuple | list) and all(type(period) is int for period in periods)
+        if not listed or not 0 < len(periods) <= hidden_size or periods[0] < 1 or list(periods) != sorted(periods):
             raise UserError(
                 f"periods are whole numbers of at least 1 in rising order, at most one for each of the {hidden_size} "
                 f"units, not {periods!r:.80}"
             )
         self.periods = tuple(periods)
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout)
         groups = torch.arange(hidden_size) * len(periods) // hidden_size
-        self.register_buffer("period", torch.tensor(self.periods, dtype=torch.float32)[groups], persistent=False)
+        self.register_buffer("period", torch.tensor(self.periods)[groups], persistent=False)
         self.register_buffer("hears", (groups[:, None] <= groups).float(), persistent=False)
 
     def make_layer(self, inputs: int) -> nn.Module:
@@ -65,13 +66,13 @@ class ClockworkRNN(Recurrent):
 
     def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:
         heard = layer.weight_hh * self.hears.to(layer.weight_hh)
-        drive, period = linear(x, layer.weight_ih, layer.bias), self.period.to(x)
-        return with_product(lambda sums, h, steps: _tick(sums, h, steps, period), drive, heard, state, valid)
+        drive = linear(x, layer.weight_ih, layer.bias)
+        return with_product(lambda sums, h, steps: _tick(sums, h, steps, self.period), drive, heard, state, valid)
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """Only groups whose clock ticks compute."""
         units = self.hidden_size
-        ticks = [steps // period for period in self.period.int().tolist()]
+        ticks = [steps // period for period in self.period.tolist()]
         heard = self.hears.sum(1).tolist()
         first, *others = (
             sum(ticks[n] * (2 * inputs + 2 * heard[n] + 5) for n in range(units))

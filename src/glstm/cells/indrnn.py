@@ -67,7 +67,7 @@ class IndRNN(Keyed, Recurrent):
     ):
         if norm not in NORMS:
             raise UserError(f"norm must be one of {', '.join(NORMS)}, not {norm!r:.50}")
-        if not isinstance(bound, int | float) or not 0 <= bound < float("inf"):
+        if isinstance(bound, bool) or not isinstance(bound, int | float) or not 0 <= bound < float("inf"):
             raise UserError(f"bound is the largest |u|, such as 1, or 0 for none, not {bound!r:.50}")
         self.norm, self.bound = norm, float(bound)
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout)
@@ -121,6 +121,8 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor, valid: Tensor | None) -> Tensor:
         mean, var = self.running_mean, self.running_var
         if self.training and len(x):
+            if x.shape[0] * x.shape[1] < 2:
+                raise UserError("batch normalisation trains on more than one step of one sample, which has no variance")
             var, mean, count = _statistics(x, valid)
             with torch.no_grad():
                 self.running_mean.lerp_(mean.to(self.running_mean), MOMENTUM)

@@ -86,7 +86,7 @@ class LSTMJump(masks.Keyed, Skipping):
     def first_state(self, part: str, batch: int, like: Tensor) -> Tensor:
         return like.new_full((batch, self.width_of(part)), self.read if part == "left" else 0)
 
-    def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+    def run_stack(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         first = [self.first_state(part, x.shape[1], x).expand(self.num_layers, -1, -1) for part in self.state]
         before = list(zip(*(part.unbind() for part in states or first), strict=True))
         deciding, *following = self.layers

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from glstm.cells.recurrent import Recurrent, State, after_last
+from glstm.cells.recurrent import Recurrent, State, after_last, check_flag
 from glstm.ops.unit_scan import unit_scan
 
 
@@ -42,6 +42,7 @@ class MinGRU(Recurrent):
         *,
         positive: bool = False,
     ):
+        check_flag("positive", positive)
         self.positive = positive
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout)
 

@@ -46,7 +46,9 @@ class RLSTM(Keyed, Recurrent):
         "units": 128, "head": "deep", "optimizer": "rmsprop", "lr": 1e-3, "decay": 0.9, "batch": 128,
         "options": {"anchors": 1, "reconstruct": 600, "truncate": 300, "weight": 1.0},
     }  # fmt: skip
+    of_last_call: ClassVar[tuple[str, ...]] = ("_loss",)
     updates: Tensor
+    _loss: Tensor | None = None
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class RLSTM(Keyed, Recurrent):
         for name, value in given.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < least[name]:
                 raise UserError(f"{name} must be a whole number of at least {least[name]}, not {value!r:.50}")
-        if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise UserError(f"weight, of the reconstruction in the loss, must be 0 or more, not {weight!r:.50}")
         self.anchors, self.reconstruct, self.truncate = anchors, reconstruct, truncate
         self.weight, self.pretrain_steps = float(weight), pretrain_steps
@@ -77,7 +79,6 @@ class RLSTM(Keyed, Recurrent):
         self.readout = nn.Linear(hidden_size, input_size)
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         self._traces: list[Trace] = []
-        self._loss: Tensor | None = None
 
     def make_layer(self, inputs: int) -> nn.Module:
         units, reach = self.hidden_size, self.hidden_size**-0.5
@@ -110,10 +111,10 @@ class RLSTM(Keyed, Recurrent):
         starts = [0, *range(steps % reach or reach, steps, reach)] if steps else []
         return [slice(start, end) for start, end in zip(starts, [*starts[1:], steps], strict=True)]
 
-    def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+    def run_stack(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         self._traces = []
         try:
-            output, finals = super()._run(x, states, valid)
+            output, finals = super().run_stack(x, states, valid)
             if self.training:
                 self._loss = self._reconstruction(x, valid) if len(x) > 1 else None
         finally:
@@ -125,7 +126,7 @@ class RLSTM(Keyed, Recurrent):
             self.updates.add_(1)
         return output, finals
 
-    def extra_losses(self, losses: Tensor, errors: Tensor) -> Tensor:
+    def extra_losses(self, losses: Tensor, errors: Tensor | None) -> Tensor:
         """The loss of the reconstruction of each sample of the last call; 0 if there was nothing to reconstruct."""
         found, self._loss = self._loss, None
         return losses.new_zeros(()) if found is None else self.weight * found

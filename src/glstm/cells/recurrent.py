@@ -1,11 +1,12 @@
 """What the published cells of this folder have in common: `torch.nn.LSTM`'s calling convention around one layer's rule.
 
-A cell says what a layer has (`make_layer`) and what it does with a sequence (`run_layer`). Here are the layouts, packed
-sequences, the stack of layers, the dropout between them, and the state that goes from one piece of a sequence to the
-next. Shapes: T steps, B samples, D inputs, H units.
+A cell says what a layer has (`make_layer`) and what it does with a sequence (`run_layer`); one whose layers cannot run
+one after the other gives `run_stack` instead. Here are the layouts, packed sequences, the stack of layers, the dropout
+between them, and the state that goes from one piece of a sequence to the next. Shapes: T steps, B samples, D inputs, H
+units.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -16,11 +17,12 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from glstm.errors import ShapeError, UserError
+from glstm.lengths import checked_lengths, real_steps, without_padding
 
 State = tuple[Tensor, ...]
 
 
-class Recurrent(nn.Module):
+class Recurrent(nn.Module, ABC):
     """A stack of layers of one direction, called as `torch.nn.LSTM` is: x (T, B, D) in, output (T, B, H) and state out.
 
     The state is all that is needed to go on with the next piece of a sequence: `state` names its parts, of
@@ -28,6 +30,10 @@ class Recurrent(nn.Module):
     """
 
     state: ClassVar[tuple[str, ...]] = ("h",)
+    # Parts of the state that count steps: int64 whatever the type of x, of which bfloat16 stops at 256.
+    counters: ClassVar[tuple[str, ...]] = ()
+    # What a call leaves behind. It may hold a whole graph, so that a copy or a file of the cell goes without it.
+    of_last_call: ClassVar[tuple[str, ...]] = ()
     takes_lengths: ClassVar[bool] = False  # whether padding would change what it computes, as by statistics of a batch
 
     def __init__(
@@ -42,7 +48,7 @@ class Recurrent(nn.Module):
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(f"{name} must be a whole number of at least 1, not {value!r:.50}")
-        if not 0 <= dropout < 1:
+        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             raise UserError(f"dropout is a probability of at least 0 and below 1, not {dropout!r:.50}")
         super().__init__()
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
@@ -56,14 +62,28 @@ class Recurrent(nn.Module):
         """A layer's values, with their published start. Options of a cell are set before `super().__init__`."""
 
     @abstractmethod
-    def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:
-        """Output (T, B, H) and final state of x (T, B, D). `valid` (T, B): where it is False the sample has ended, and
-        its state stays as it was; the output there means nothing."""
-
-    @abstractmethod
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """Operations of one sequence through all layers, counted as in `glstm/analysis/operations.py`: a multiply or an
         add is one, a nonlinear function five. `updates` is the share of steps that a skipping cell does not skip."""
+
+    def run_layer(self, layer: Any, x: Tensor, state: State, valid: Tensor | None) -> tuple[Tensor, State]:
+        """Output (T, B, H) and final state of x (T, B, D). `valid` (T, B): where it is False the sample has ended, and
+        its state stays as it was; x is 0 there, and the output means nothing."""
+        raise NotImplementedError(f"{type(self).__name__} must have its own run_layer, or its own run_stack")
+
+    def run_stack(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """Output (T, B, H) of all layers and the parts of their final state, as `shape_of` says, from x (T, B, D) and
+        the parts before it, None for the first ones. `valid` as in `run_layer`: here, the layers one after the other.
+        """
+        states = list(map(partial(self._first, x), self.state)) if states is None else states
+        befores = zip(*map(self._by_layer, self.state, states), strict=True)
+        finals: list[State] = []
+        for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
+            x, after = self.run_layer(layer, x, before, valid)
+            finals.append(after)
+            if self.dropout and number + 1 < self.num_layers:
+                x = self.drop(x, number)
+        return x, list(map(self._of_layers, self.state, zip(*finals, strict=True)))
 
     def width_of(self, part: str) -> int:
         """Numbers that a sample has of this part of the state in a layer; in all layers, where `widths_of` is given."""
@@ -79,7 +99,7 @@ class Recurrent(nn.Module):
 
     def first_state(self, part: str, batch: int, like: Tensor) -> Tensor:
         """(B, width) before the first step."""
-        return like.new_zeros(batch, self.width_of(part))
+        return like.new_zeros(batch, self.width_of(part), dtype=torch.int64 if part in self.counters else None)
 
     def drop(self, x: Tensor, number: int) -> Tensor:
         """Dropout of the output (T, B, H) of a layer that another follows."""
@@ -90,19 +110,24 @@ class Recurrent(nn.Module):
         input: Tensor | PackedSequence,
         hx: Tensor | Sequence[Tensor] | None = None,
         *,
-        lengths: Tensor | None = None,
+        lengths: Any = None,
     ) -> tuple[Tensor | PackedSequence, Tensor | State]:
         """As `torch.nn.LSTM`: (T, B, D), or (B, T, D) with batch_first, or (T, D) of one sequence, or packed.
 
-        `lengths` (B,) say the same of a padded tensor as packing does, but without a look at them on the host.
+        `lengths` (B,), a tensor, an array or a list, say the same of a padded tensor as packing does, but without a
+        look at them if they are on a GPU. A length may be 0: the state stays as it was.
         """
         if isinstance(input, PackedSequence):
+            if lengths is not None:
+                raise UserError("a PackedSequence knows its own lengths: give lengths beside a padded tensor only")
             return self._forward_packed(input, hx)
         self._check(input)
         batched = input.dim() == 3
         x = input if batched else input.unsqueeze(1)
         x = x.transpose(0, 1) if batched and self.batch_first else x
-        output, parts = self._run(x, self._given(hx, x, batched), None if lengths is None else _valid(x, lengths))
+        if lengths is not None:
+            lengths = checked_lengths(lengths, len(x), x.shape[1], x.device, least=0)
+        output, parts = self._run_padded(x, self._given(hx, x, batched), lengths)
         if not batched:
             return output.squeeze(1), self._as_state([part.squeeze(1) for part in parts])
         return output.transpose(0, 1) if self.batch_first else output, self._as_state(parts)
@@ -114,22 +139,19 @@ class Recurrent(nn.Module):
         states = self._given(hx, x, batched=True)
         if states is not None and order is not None:
             states = [part[:, order] for part in states]
-        output, parts = self._run(x, states, _valid(x, lengths))
+        output, parts = self._run_padded(x, states, lengths)
         if back is not None:
             parts = [part[:, back] for part in parts]
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, packed.batch_sizes, order, back), self._as_state(parts)
 
-    def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        states = list(map(partial(self._first, x), self.state)) if states is None else states
-        befores = zip(*map(self._by_layer, self.state, states), strict=True)
-        finals: list[State] = []
-        for number, (layer, before) in enumerate(zip(self.layers, befores, strict=True)):
-            x, after = self.run_layer(layer, x, before, valid)
-            finals.append(after)
-            if self.dropout and number + 1 < self.num_layers:
-                x = self.drop(x, number)
-        return x, list(map(self._of_layers, self.state, zip(*finals, strict=True)))
+    def _run_padded(
+        self, x: Tensor, states: list[Tensor] | None, lengths: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        if lengths is None:
+            return self.run_stack(x, states, None)
+        valid = real_steps(len(x), lengths, x.device)
+        return self.run_stack(without_padding(x, valid), states, valid)
 
     def _first(self, x: Tensor, part: str) -> Tensor:
         rows, batch, _ = self.shape_of(part, x.shape[1])
@@ -160,21 +182,32 @@ class Recurrent(nn.Module):
         """The parts of a state (layers, B, width) that a caller gave."""
         if hx is None:
             return None
-        parts = [hx] if isinstance(hx, Tensor) else list(hx)
+        names = ", ".join(self.state)
+        parts = [hx] if isinstance(hx, Tensor) else list(hx) if isinstance(hx, Sequence) else []
+        if not parts or not all(isinstance(part, Tensor) for part in parts):
+            raise TypeError(f"the state must be a tensor, or a tuple of its parts ({names}), not {hx!r:.50}")
         if len(parts) != len(self.state):
-            raise UserError(
-                f"the state has {len(self.state)} parts, {', '.join(self.state)}, and {len(parts)} are given"
-            )
+            count = f"{len(parts)} {'is' if len(parts) == 1 else 'are'} given"
+            raise UserError(f"the state has {len(self.state)} part{'s' * (len(self.state) > 1)}, {names}, and {count}")
         parts = parts if batched else [part.unsqueeze(1) for part in parts]
         for name, part in zip(self.state, parts, strict=True):
             expected = self.shape_of(name, x.shape[1])
             if tuple(part.shape) != expected:
                 raise ShapeError(f"{name} must have shape {expected} here, but has {tuple(part.shape)}")
-        return parts
+        return [part.long() if name in self.counters else part for name, part in zip(self.state, parts, strict=True)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self.of_last_call}
 
     def extra_repr(self) -> str:
         layers = f", num_layers={self.num_layers}" if self.num_layers > 1 else ""
         return f"{self.input_size}, {self.hidden_size}{layers}"
+
+
+def check_flag(name: str, value: object) -> None:
+    """Any text is true, also 'no': an option that is yes or no must be a bool."""
+    if not isinstance(value, bool):
+        raise UserError(f"{name} must be True or False, not {value!r:.50}")
 
 
 def step_by_step(
@@ -225,22 +258,31 @@ class _Deferred(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
-        ctx.before, ctx.units = before, weight.shape[1]
+        ctx.before = before
+        ctx.save_for_backward(weight)
         return drive.view_as(drive)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (slopes,) = gradients
+        (slopes,), (weight,) = gradients, ctx.saved_tensors
         if not ctx.needs_input_grad[1]:
             return slopes, None, None
-        before = (
-            torch.stack(ctx.before).flatten(0, 1).to(slopes.dtype) if ctx.before else slopes.new_zeros(0, ctx.units)
-        )
-        return slopes, slopes.flatten(0, 1).T @ before, None
+        before = torch.stack(ctx.before).flatten(0, 1) if ctx.before else weight.new_zeros(0, weight.shape[1])
+        return *_Once.apply(slopes, before.to(slopes.dtype), weight), None
 
 
-def _valid(x: Tensor, lengths: Tensor) -> Tensor:
-    return torch.arange(len(x), device=x.device)[:, None] < lengths.to(x.device)
+class _Once(torch.autograd.Function):
+    """The gradients of the drive and of the weight, which cannot be differentiated again: what was multiplied, and the
+    weight, are constants in the loop. torch's `once_differentiable` is not enough: `torch.autograd.grad` goes around
+    it, because its result depends on no input. This one has the weight as an input."""
+
+    @staticmethod
+    def forward(ctx: Any, slopes: Tensor, before: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return slopes.view_as(slopes), slopes.flatten(0, 1).T @ before
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> None:
+        raise RuntimeError("this cell has first derivatives only, and a gradient of its gradients was asked for")
 
 
 def after_last(h: Tensor, h0: Tensor, valid: Tensor | None) -> Tensor:

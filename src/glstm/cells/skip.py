@@ -24,6 +24,7 @@ another gradient. Its GRU resets h before the product with the weights; torch.nn
 of GRUs every layer's candidate reads the network's input, not the layer below.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from math import sqrt
 from typing import Any, ClassVar
@@ -71,14 +72,14 @@ class SkipRNN(Skipping):
         """Weights (4H, D) and (4H, H), and biases, of the sums that `rule` is given."""
         return layer.weight_ih, layer.weight_hh, layer.bias
 
+    @abstractmethod
     def rule(self, sums: Tensor, *state: Tensor) -> Sequence[Tensor]:
         """S: a layer's new state, from its sums (B, 4H) and its old state."""
-        raise NotImplementedError
 
     def width_of(self, part: str) -> int:
         return 1 if part == "u" else self.hidden_size
 
-    def _run(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+    def run_stack(self, x: Tensor, states: list[Tensor] | None, valid: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """All layers step by step, because the top layer decides whether the first reads the next input."""
         old, wish = self._before(x.shape[1], states, x)
         multiplied: list[list[Tensor]] = [[] for _ in self.layers]
@@ -146,9 +147,9 @@ class SkipRNN(Skipping):
         gate = 2 * self.hidden_size + 5
         return steps * (updates * (sum(map(self.cell_ops, inputs)) + gate) + SKIP_OPS)
 
+    @abstractmethod
     def cell_ops(self, inputs: int) -> int:
         """Of one step of one layer that is not skipped."""
-        raise NotImplementedError
 
 
 class SkipLSTM(SkipRNN):

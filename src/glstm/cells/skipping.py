@@ -1,6 +1,6 @@
 """What cells have in common that decide, from what they read, at which steps to update their state."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,11 +16,7 @@ class Skipping(Recurrent):
 
     share_of_updates: Tensor | None = None
     takes_lengths: ClassVar[bool] = True
-    # What a call leaves behind. It may hold a whole graph, so that a copy or a file of the cell goes without it.
     of_last_call: ClassVar[tuple[str, ...]] = ("share_of_updates",)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self.of_last_call}
 
 
 def share(updates: Tensor, valid: Tensor | None) -> Tensor:

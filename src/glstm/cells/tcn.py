@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from glstm.cells.recurrent import Recurrent, State, after_last
+from glstm.cells.recurrent import Recurrent, State, after_last, check_flag
 from glstm.errors import UserError
 from glstm.masks import Keyed, dropout_factors
 
@@ -61,6 +61,7 @@ class TCN(Keyed, Recurrent):
             raise UserError(f"kernel_size is a whole number of at least 2, not {kernel_size!r:.50}")
         if isinstance(num_layers, int) and num_layers > MOST_LEVELS:
             raise UserError(f"each level looks back twice as far: {MOST_LEVELS} are the most, not {num_layers}")
+        check_flag("small_start", small_start)
         self.kernel_size, self.small_start = kernel_size, small_start
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout)
         for number, layer in enumerate(self.layers):

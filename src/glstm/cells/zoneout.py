@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from glstm.cells.recurrent import Recurrent, State
+from glstm.cells.recurrent import Recurrent, State, check_flag
 from glstm.errors import UserError
 from glstm.masks import GOLDEN, Keyed, keep_mask, number_elements, random_key, signed
 from glstm.ops import gated_lstm
@@ -51,9 +51,10 @@ class Zoneout(Keyed, Recurrent):
         for name, value in (("z_c", z_c), ("z_h", z_h)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
                 raise UserError(f"{name} is a probability of at least 0 and below 1, not {value!r:.50}")
+        check_flag("shared", shared)
         if shared and z_c != z_h:
             raise UserError(f"one mask for c and h has one probability, but z_c is {z_c} and z_h is {z_h}")
-        self.z_c, self.z_h, self.shared = float(z_c), float(z_h), bool(shared)
+        self.z_c, self.z_h, self.shared = float(z_c), float(z_h), shared
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout)
 
     def make_layer(self, inputs: int) -> nn.Module:
