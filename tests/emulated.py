@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from ctypes import byref
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -48,15 +49,17 @@ def translated(source: str) -> str:
         f"void **arguments) {{ device::launch({name}, x, y, threads, together, arguments); }}\n"
         for name in kernels
     )
-    return f'#include "{DEVICE}"\n{source}\n{calls}'
+    return f'#include "{device_folder()}/device.h"\n{source}\n{calls}'
 
 
 def library(kernels: Kernels) -> ctypes.CDLL:
     assert COMPILER is not None
     defines = [f"-D{name}={int(value)}" for name, value in sorted(kernels.constants.items())]
     source = translated(kernels.source)
-    key = hashlib.sha256(repr((source, FLAGS, defines, DEVICE.read_bytes())).encode()).hexdigest()[:16]
-    path = own_folder(FOLDER) / f"{key}.so"
+    if "wide_" in kernels.source:  # whose blocks wait for each other, again and again
+        defines.append("-O1")
+    key = hashlib.sha256(repr((source, FLAGS, defines)).encode()).hexdigest()[:16]
+    path = own_folder(device_folder()) / f"{key}.so"
     if not path.exists():
         with TemporaryDirectory(dir=FOLDER) as fresh:
             written, built = Path(fresh) / "kernels.cpp", Path(fresh) / "kernels.so"
@@ -64,6 +67,23 @@ def library(kernels: Kernels) -> ctypes.CDLL:
             subprocess.run([COMPILER, *FLAGS, *OWN, *defines, written, "-o", built], check=True)
             built.replace(path)  # whole at once: another worker may be looking for it
     return ctypes.CDLL(str(path))
+
+
+@cache
+def device_folder() -> Path:
+    """Where libraries for the present emulated device lie, and its header, compiled: that is a third of the work."""
+    text = DEVICE.read_bytes()
+    folder = own_folder(FOLDER / hashlib.sha256(repr((text, FLAGS)).encode()).hexdigest()[:16])
+    compiled = folder / "device.h.gch"
+    if not compiled.exists():
+        assert COMPILER is not None
+        with TemporaryDirectory(dir=folder) as fresh:
+            header, made = Path(fresh) / "device.h", Path(fresh) / "device.h.gch"
+            header.write_bytes(text)
+            subprocess.run([COMPILER, *FLAGS, *OWN, "-x", "c++-header", header, "-o", made], check=True)
+            header.replace(folder / "device.h")
+            made.replace(compiled)
+    return folder
 
 
 def own_folder(path: Path) -> Path:

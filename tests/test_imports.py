@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "gated": {"fused", "gates", "ndarrays", "ops", "tables", "timed", "times"},
     "layers": {"gated", "gates"},
     "advice": {"gated", "layers", "times"},
-    "cells": {"gated", "gates", "init", "layers", "lengths", "masks", "ops"},
+    "cells": {"analysis", "gated", "gates", "init", "layers", "lengths", "masks", "ops"},
     "streaming": {"gated", "times"},
     "init": set(),
     "rnn": {"gates", "ops"},

@@ -68,8 +68,8 @@ class SequenceModel(nn.Module):
         return y if self.outputs is None else self.outputs(y)
 
     def _checked(self, lengths: Any, x: Tensor) -> Tensor:
-        if not isinstance(x, Tensor):
-            raise TypeError(f"lengths are those of a padded tensor, and x is a {type(x).__name__}")
+        if not isinstance(x, Tensor):  # a tracer's stand-in: the layer says what is wrong with it
+            return lengths
         batch, steps = (x.shape[1 - self._steps_axis], x.shape[self._steps_axis]) if x.dim() == 3 else (1, len(x))
         return checked_lengths(lengths, steps, batch, x.device, least=1)
 
@@ -101,7 +101,7 @@ class SequenceModel(nn.Module):
         if lengths is None:
             return self.layer(x, **self._at(times))[0]
         first, steps = bool(self._steps_axis), x.shape[self._steps_axis]
-        if x.dim() == 3:
+        if isinstance(x, Tensor) and x.dim() == 3:  # a tracer's stand-in goes on to the layer
             inside = real_steps(steps, lengths, x.device)
             x = without_padding(x, inside.T if first else inside)
 

@@ -39,6 +39,22 @@ def test_networks_together_and_alone(name):
             assert torch.allclose(own[part], value, rtol=1e-4, atol=1e-5), part
 
 
+def test_a_member_that_is_done_keeps_its_statistics():
+    """On CUDA it is computed, too, because a graph is the same for all steps."""
+    recipe = recipe_of("indrnn")
+    task = make_task(recipe)
+    population = Population(task, model_maker(recipe, task), [recipe.changed(seed=seed) for seed in (3, 4)])
+    population.computes_done, population.done = True, {0}
+    before = [{name: value.clone() for name, value in model.state_dict().items()} for model in population.models]
+    population.train(1)
+    changed = [
+        {name for name, value in model.state_dict().items() if not torch.equal(value, old[name])}
+        for model, old in zip(population.models, before, strict=True)
+    ]
+    assert changed[0] == set()
+    assert "layer.layers.0.norm.running_mean" in changed[1]
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_the_same_seed_gives_the_same_bits(name):
     (one,), _ = trained(recipe_of(name), [3], together=False)

@@ -9,8 +9,8 @@ but the equations. Some things more, if a cell has them:
   testing read it and set it back to None, because it may hold a graph. `skipping.py` has what goes with it.
 - `extra_losses(losses, errors)`, called in training after a batch with each sample's loss and error; the errors are
   None in a task without classes. It returns what the cell wants to be added to the loss, as one number or one a sample.
-- `recipe`, a dictionary: how its paper trains it on sequential MNIST, as values of `glstm.recipes.Recipe`. It is the
-  preset smnist-NAME.
+- `recipe`, a dictionary: how its paper trains it on sequential MNIST, or on what is nearest to that, as values of
+  `glstm.recipes.Recipe`; its docstring says which. It is the preset smnist-NAME.
 - `own_start`, True for an LSTM that has one: a recipe does not change it.
 - `way`, a few words on how it is computed on CUDA, if it is not one fused kernel a step; `bench`, values of a recipe
   with which `glstm bench rivals` measures it, if they are not the usual ones.

@@ -183,9 +183,7 @@ class BNLSTM(Keyed, Recurrent):
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """In evaluation: an LSTM's, and in each unit a product for both parts of four gates, and BN of c."""
-        units = self.hidden_size
-        widths = (self.input_size, *[units] * (self.num_layers - 1))
-        return float(sum(steps * units * (8 * inputs + 8 * units + 29 + 8 + 2) for inputs in widths))
+        return self.lstm_ops(steps) + steps * self.num_layers * self.hidden_size * (8 + 2)
 
 
 def _bias(layer: Any) -> Tensor:

@@ -74,11 +74,7 @@ class ClockworkRNN(Recurrent):
         units = self.hidden_size
         ticks = [steps // period for period in self.period.tolist()]
         heard = self.hears.sum(1).tolist()
-        first, *others = (
-            sum(ticks[n] * (2 * inputs + 2 * heard[n] + 5) for n in range(units))
-            for inputs in (self.input_size, *[units] * (self.num_layers - 1))
-        )
-        return first + sum(others)
+        return sum(ticks[n] * (2 * inputs + 2 * heard[n] + 5) for inputs in self.widths for n in range(units))
 
 
 @fused

@@ -101,7 +101,7 @@ class IndRNN(Keyed, Recurrent):
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """A sum over inputs, u * h, the relu as a nonlinear function, and a scale and a shift of the normalisation."""
-        inputs = self.input_size + (self.num_layers - 1) * self.hidden_size
+        inputs = sum(self.widths)
         own = 7 + (0 if self.norm == "none" else 2)
         return steps * self.hidden_size * (2 * inputs + own * self.num_layers)
 

@@ -161,10 +161,8 @@ class LSTMJump(masks.Keyed, Skipping):
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """An input that is read costs the LSTM; after every R of them the scores of the jumps, and the largest of
         them. What is jumped over costs nothing. The baseline is for training."""
-        units, inputs = self.hidden_size, [self.input_size, *[self.hidden_size] * (self.num_layers - 1)]
-        cells = sum(units * (8 * width + 8 * units + 29) for width in inputs)
-        decision = (self.furthest + 1) * 2 * units + self.furthest
-        return steps * updates * (cells + decision / self.read)
+        decision = (self.furthest + 1) * 2 * self.hidden_size + self.furthest
+        return steps * updates * (self.lstm_ops(1) + decision / self.read)
 
 
 @fused

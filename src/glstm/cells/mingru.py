@@ -59,7 +59,7 @@ class MinGRU(Recurrent):
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """Two sums, one sigmoid, and four operations for h; for a positive candidate, another nonlinear function."""
-        inputs = self.input_size + (self.num_layers - 1) * self.hidden_size
+        inputs = sum(self.widths)
         own = 9 + (5 if self.positive else 0)
         return steps * self.hidden_size * (4 * inputs + own * self.num_layers)
 

@@ -172,9 +172,7 @@ class RLSTM(Keyed, Recurrent):
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """An LSTM's: the decoder is for training only."""
-        units = self.hidden_size
-        widths = (self.input_size, *[units] * (self.num_layers - 1))
-        return float(sum(steps * units * (8 * inputs + 8 * units + 29) for inputs in widths))
+        return self.lstm_ops(steps)
 
 
 def _lstm(layer: Any, x: Tensor, h: Tensor, c: Tensor, valid: Tensor | None, cells: bool = False) -> Output:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from glstm.analysis.operations import count_ops
 from glstm.errors import ShapeError, UserError
 from glstm.lengths import checked_lengths, real_steps, without_padding
 
@@ -84,6 +85,15 @@ class Recurrent(nn.Module, ABC):
             if self.dropout and number + 1 < self.num_layers:
                 x = self.drop(x, number)
         return x, list(map(self._of_layers, self.state, zip(*finals, strict=True)))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many inputs each layer has."""
+        return (self.input_size, *[self.hidden_size] * (self.num_layers - 1))
+
+    def lstm_ops(self, steps: int) -> float:
+        """Operations of an LSTM of this size."""
+        return sum(count_ops(steps, self.hidden_size, inputs) for inputs in self.widths)
 
     def width_of(self, part: str) -> int:
         """Numbers that a sample has of this part of the state in a layer; in all layers, where `widths_of` is given."""

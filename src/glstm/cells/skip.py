@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, linear
 
+from glstm.analysis.operations import count_ops
 from glstm.cells.fusing import fused
 from glstm.cells.recurrent import deferred, held
 from glstm.cells.skipping import Skipping, lstm, share
@@ -143,12 +144,11 @@ class SkipRNN(Skipping):
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """An update costs the cell, and the gate's product and sigmoid; every step adds to u~ and rounds it."""
-        inputs = [self.input_size, *[self.hidden_size] * (self.num_layers - 1)]
         gate = 2 * self.hidden_size + 5
-        return steps * (updates * (sum(map(self.cell_ops, inputs)) + gate) + SKIP_OPS)
+        return steps * (updates * (sum(map(self.cell_ops, self.widths)) + gate) + SKIP_OPS)
 
     @abstractmethod
-    def cell_ops(self, inputs: int) -> int:
+    def cell_ops(self, inputs: int) -> float:
         """Of one step of one layer that is not skipped."""
 
 
@@ -167,8 +167,8 @@ class SkipLSTM(SkipRNN):
     def rule(self, sums: Tensor, *state: Tensor) -> Sequence[Tensor]:
         return _lstm(sums, state[1])
 
-    def cell_ops(self, inputs: int) -> int:
-        return self.hidden_size * (8 * inputs + 8 * self.hidden_size + 29)
+    def cell_ops(self, inputs: int) -> float:
+        return count_ops(1, self.hidden_size, inputs)
 
 
 class SkipGRU(SkipRNN):
@@ -193,7 +193,7 @@ class SkipGRU(SkipRNN):
     def rule(self, sums: Tensor, *state: Tensor) -> Sequence[Tensor]:
         return _gru(sums, *state)
 
-    def cell_ops(self, inputs: int) -> int:
+    def cell_ops(self, inputs: int) -> float:
         return self.hidden_size * (6 * inputs + 6 * self.hidden_size + 21)
 
 

@@ -127,7 +127,7 @@ class TCN(Keyed, Recurrent):
         """Two sums over taps and channels, three relus as nonlinear functions, and the sum of both branches. The
         weights' normalisation is done once, not at every step."""
         units, taps, total = self.hidden_size, self.kernel_size, 0
-        for inputs in (self.input_size, *[units] * (self.num_layers - 1)):
+        for inputs in self.widths:
             aside = 0 if inputs == units else 2 * inputs
             total += 2 * taps * inputs + 2 * taps * units + 15 + 1 + aside
         return steps * units * total

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from glstm.cells.recurrent import Recurrent, State, check_flag
 from glstm.errors import UserError
-from glstm.masks import GOLDEN, Keyed, keep_mask, number_elements, random_key, signed
+from glstm.masks import Keyed, keep_mask, number_elements, random_key
 from glstm.ops import gated_lstm
 
 
@@ -92,18 +92,16 @@ class Zoneout(Keyed, Recurrent):
         shape = (*x.shape[:2], self.hidden_size)
         place, count = next(n for n, one in enumerate(self.layers) if one is layer), prod(shape)
         key = random_key(x.device) if self.key is None else self.key
-        numbers, tables = number_elements(count, x.device), []
+        tables = []
         for n, z in enumerate(chances):
-            before = (2 * place + n) * count
-            kept = keep_mask(key + signed(before * GOLDEN), numbers, z)
+            kept = keep_mask(key, number_elements(count, x.device, (2 * place + n) * count), z)
             tables.append(kept.view(shape).to(layer.weight_hh.dtype))
         return tables
 
     def count_ops(self, steps: int, updates: float = 1.0) -> float:
         """An LSTM's, and for each mean of an old and a new number two products and a sum."""
-        units, mixed = self.hidden_size, 3 * ((self.z_c > 0) + (self.z_h > 0))
-        widths = (self.input_size, *[units] * (self.num_layers - 1))
-        return sum(steps * units * (8 * inputs + 8 * units + 29 + mixed) for inputs in widths)
+        mixed = 3 * ((self.z_c > 0) + (self.z_h > 0))
+        return self.lstm_ops(steps) + steps * self.num_layers * self.hidden_size * mixed
 
     def extra_repr(self) -> str:
         shared = ", shared=True" if self.shared else ""

@@ -123,6 +123,8 @@ class Population:
         self.next_batch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # since the very first
         self.done: set[int] = set()  # members that keep their values while others go on
+        # A graph is the same for all steps, so on CUDA those that are done are computed, too; their rates are 0.
+        self.computes_done = self.device.type != "cpu"
         self.epoch, self.batch = 0, 0  # the same as `next_batch` and `updates`, on the host
         self.moved_to: int | None = None  # the epoch up to which the curricula have been applied
         self.stages: dict[tuple[int, ...], Stage] = {}  # by the members that read them; () for all
@@ -237,10 +239,14 @@ class Population:
             self._rooms[size] = room if self._may_skip else None
         if self.device.type != "cpu":  # now: to make a graph draws from the generator, too
             self._seed_torch(self.settings[0].seed)
+        done = [buffer for row in self.done if self.computes_done for buffer in self.models[row].buffers()]
+        before = [buffer.clone() for buffer in done]  # running statistics, say, have no rate
         if self.one_graph:
             self._graphs[size]()
         else:
             self._update(slice(first, first + size))
+        for buffer, value in zip(done, before, strict=True):
+            buffer.copy_(value)
         self.batch += 1
 
     def _room(self) -> sparse.Room | None:
@@ -305,8 +311,7 @@ class Population:
             with self._autocast(), by_tables():
                 return group.call(self.objectives[group.rows[0]], rows, *self._arguments(group, keys, wanted))
 
-        # A graph is the same for all steps, so on CUDA those that are done are computed, too; their rates are 0.
-        left_out = self.done if self.device.type == "cpu" else ()
+        left_out = () if self.computes_done else self.done
         each = self.stack.in_order(self.stack.each(run, left_out))  # (M, 3): loss, what cells add, openness
         # Gradients are averaged over processes: these are the batch's means.
         loss, added = each[:, 0] * (self.world / size), each[:, 1] * (self.world / size)
