@@ -78,6 +78,12 @@ def uniform(key: Tensor, elements: Tensor) -> Tensor:
     return (bits.to(torch.float32) + 0.5) * 2**-23
 
 
+def whole_numbers(key: Tensor, elements: Tensor, below: int) -> Tensor:
+    """An int64 number from 0 on and below `below` for each of the elements (n,): (..., n). For numbers of steps, which
+    are far below 2^63, all are equally likely to many digits."""
+    return _shifted(scramble(key.unsqueeze(-1) + elements), 1) % below
+
+
 def number_elements(count: int, device: torch.device, after: int = 0) -> Tensor:
     """Of `count` elements that come after so many others."""
     return torch.arange(after + 1, after + count + 1, device=device) * GOLDEN

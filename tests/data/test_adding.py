@@ -137,3 +137,19 @@ def test_the_test_set_is_the_same_however_it_is_cut():
     whole = torch.cat([x for x, _ in task.batches("test", 50)], 1)
     for batch in (7, 16):
         assert torch.equal(torch.cat([x for x, _ in task.batches("test", batch)], 1), whole)
+
+
+def test_the_validation_set_is_a_set_of_its_own():
+    task = Adding(20, validation=30)
+    assert task.validation_size == 30
+    x, y = task.validation_samples(slice(0, 30))
+    assert torch.equal(y, (x[..., 0] * x[..., 1]).sum(0))
+    others = (task.test_samples(slice(0, 30)), task.batch("train", 30, 0, 1, 0))
+    assert not any(torch.equal(x, other) for other, _ in others)
+
+
+def test_the_numbers_are_those_of_every_device():
+    """By a hash of whole numbers: another device, or another version, has the same test set."""
+    x, y = Adding(1000).test_samples(slice(0, 2))
+    assert x[:3, 0, 0].tolist() == [0.893388569355011, 0.6490276455879211, 0.03868156671524048]
+    assert x[:, 0, 1].nonzero().flatten().tolist() == [318, 892]

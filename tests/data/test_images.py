@@ -76,10 +76,34 @@ def test_test_images_stay_where_they_are():
 def test_what_cannot_move_is_refused():
     with pytest.raises(UserError, match="by at least one pixel and less than their side, 5 here"):
         task(5)
-    pixels = torch.zeros(2, 25, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
 
-    class Shuffled(PixelTask):
-        in_order = False
 
-    with pytest.raises(UserError, match="whose pixels are read in order"):
-        Shuffled("pmnist", pixels, pixels, shift=1)
+class Shuffled(PixelTask):
+    def order(self):
+        return torch.randperm(self.steps, generator=torch.Generator().manual_seed(3))
+
+
+def test_pixels_in_another_order_move_with_their_image():
+    straight = task(2)
+    images, labels = straight._splits["train"]
+    order = Shuffled.order(straight)
+    shuffled = Shuffled("images", (images[:, order], labels), (images[:4], labels[:4]), shift=2)
+    x, y = straight.cut(straight.stage(5, 1), slice(0, 9))
+    own, own_y = shuffled.cut(shuffled.stage(5, 1), slice(0, 9))
+    assert torch.equal(own, x[order])
+    assert torch.equal(own_y, y)
+
+
+def test_the_last_training_images_are_for_validation():
+    images = torch.arange(COUNT * 25, dtype=torch.int64).to(torch.uint8).view(COUNT, 25, 1)
+    labels = torch.arange(COUNT) % 10
+    part = PixelTask("part", (images, labels), (images[:4], labels[:4]), validation=7, train_size=20)
+    assert (part.train_size, part.validation_size) == (20, 7)
+    x, y = part.validation_samples(slice(0, 7))
+    assert torch.equal(x, images[-7:].transpose(0, 1) / 255)
+    assert torch.equal(y, labels[-7:])
+    seen = part.cut(part.stage(0, 1), slice(0, 20))[0]
+    assert sorted(seen[:, n].flatten().tolist() for n in range(20)) == sorted((images[:20] / 255).flatten(1).tolist())
+    assert part.held_out(3, batch=3)[1] == "validation sequences"
+    with pytest.raises(UserError, match=f"validation takes some of the {COUNT} training images of part, not {COUNT}"):
+        PixelTask("part", (images, labels), (images[:4], labels[:4]), validation=COUNT)

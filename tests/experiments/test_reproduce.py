@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
+from statistics import mean
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from glstm.errors import UserError
 from glstm.experiments import EXPERIMENTS
 from glstm.experiments.experiment import TINY, Arm, Experiment
 from glstm.experiments.runner import ALIKE, Runner, populations, trained, wanted, write_result
+from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
 from glstm.training.display import Display, EpochRow
 from glstm.training.fabric import make_fabric
@@ -26,13 +28,13 @@ SHAPES = {"smnist": (784, 1), "pmnist": (784, 1), "scifar": (1024, 3)}
 def noise_for_images(monkeypatch):
     """Images of noise in the shape of the real ones: nothing here depends on what they show."""
 
-    def noise(name, *, folder=None, train_size=0, test_size=0, shift=0, device="cpu"):
+    def noise(name, *, folder=None, train_size=0, test_size=0, validation=None, shift=0, device="cpu"):
         draws = torch.Generator().manual_seed(list(SHAPES).index(name))
         splits = [
             (torch.randint(256, (size, *SHAPES[name]), generator=draws, dtype=torch.uint8), torch.arange(size) % 10)
-            for size in (train_size, test_size)
+            for size in (train_size + (validation or 0), test_size)
         ]
-        return PixelTask(name, *splits, shift=shift, device=device)
+        return PixelTask(name, *splits, validation=validation, shift=shift, device=device)
 
     for name in SHAPES:
         monkeypatch.setitem(TASKS, name, partial(noise, name))
@@ -40,8 +42,17 @@ def noise_for_images(monkeypatch):
 
 def run(experiments, store: Store, should_stop=lambda: False) -> bool:
     runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": "CPU"})
-    todo = [one for one in wanted(experiments) if one.missing(store.summary(one.recipe))]
-    return all(runner.train(part, Display(), should_stop) for part in populations(todo, lambda recipe: 4))
+    while todo := [one for one in wanted(experiments, store) if one.missing(store.summary(one.recipe))]:
+        if not all(runner.train(part, Display(), should_stop) for part in populations(todo, lambda recipe: 4)):
+            return False
+    return True
+
+
+PAIR_ARMS = (
+    Arm("g", "gated", SMALL, seeds=(0, 1), twin="l"),
+    Arm("l", "plain", SMALL.changed(cell="lstm"), seeds=(0,)),
+)
+PAIR = Experiment("pair", "", "", PAIR_ARMS)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -74,29 +85,59 @@ def test_every_experiment_leads_to_its_json(name, tmp_path, noise_for_images):
     assert (tmp_path / f"{name}.json").read_bytes() == before
 
 
-def test_a_network_that_two_ask_for_is_trained_once():
-    every = wanted(EXPERIMENTS.values())
-    assert len(every) == len({one.recipe for one in every})
-    asked = [recipe for one in EXPERIMENTS.values() for arm in one.arms for recipe in arm.recipes()]
-    assert len(every) < len(asked)
-    assert {one.recipe for one in every} == set(asked)
-    budgeted = next(one for one in every if one.recipe == EXPERIMENTS["threshold"].arms[0].recipes()[0])
-    assert set(EXPERIMENTS["threshold"].thresholds) | set(EXPERIMENTS["budget"].thresholds) <= budgeted.thresholds
+def test_a_network_that_two_ask_for_is_trained_once(tmp_path):
+    first = Experiment("first", "", "", (*PAIR_ARMS[1:], replace(PAIR_ARMS[0], twin=None)))
+    tested = replace(PAIR_ARMS[0], twin=None, probes=("thresholds",))
+    second = Experiment("second", "", "", (tested,), thresholds=(0.1,))
+    store = Store(tmp_path)
+    every = wanted([first, second, replace(second, thresholds=(0.2, 0.3))], store)
+    assert [one.recipe for one in every] == [recipe for arm in first.arms for recipe in arm.recipes()]
+    assert [one.thresholds for one in every] == [set(), {0.1, 0.2, 0.3}, {0.1, 0.2, 0.3}]
 
 
-def test_populations_share_a_shape_and_fit():
-    parts = populations(wanted(EXPERIMENTS.values()), lambda recipe: 10)
-    assert sum(map(len, parts)) == len(wanted(EXPERIMENTS.values()))
+TRIES = ({"lr": 1e-3}, {"lr": 1e30, "clip": 0.0}, {"lr": 1e-2})
+SEARCHED = replace(SMALL, epochs=2)
+CHOSEN = Arm("g", "gated", SEARCHED, track="best", seeds=(0, 1), tries=TRIES, held_out=40)
+
+
+def test_validation_chooses_and_the_chosen_one_is_trained_on_all_data(tmp_path):
+    """One of the tries diverges: that is no reason to stop, and it is not chosen."""
+    store = Store(tmp_path / "store")
+    experiment = Experiment("choice", "", "", (CHOSEN,))
+    assert chosen_recipes(CHOSEN, store) is None
+    assert run([experiment], store)
+    searched = [store.summary(recipe) for (recipe,) in CHOSEN.searched()]
+    assert [one["diverged"] for one in searched] == [False, True, False]
+    assert all(set(one["curve"]["test_error"]) <= {None} for one in searched)  # none of these was tested
+    errors = [mean(one["curve"]["validation_error"][-5:]) for one in searched if not one["diverged"]]
+    best = TRIES[0 if errors[0] <= errors[1] else 2]
+    assert chosen_recipes(CHOSEN, store) == [SEARCHED.changed(**best, seed=seed) for seed in (0, 1)]
+    assert write_result(experiment, store, tmp_path, small=False)
+    (arm,) = json.loads((tmp_path / "choice.json").read_text())["arms"]
+    assert [one["change"] for one in arm["search"]["tries"]] == list(TRIES)
+    assert arm["search"]["tries"][1]["validation"] is None
+    assert arm["search"]["chosen"] == TRIES.index(best)
+    assert all("validation" not in one["recipe"]["data"] for one in arm["runs"])
+
+
+def test_what_takes_too_many_operations_is_not_chosen(tmp_path):
+    sizes = replace(CHOSEN, tries=tuple({"units": units} for units in (3, 9, 5)))
+    store = Store(tmp_path)
+    assert run([Experiment("sizes", "", "", (sizes,))], store)
+    found = outcome(sizes, store)
+    assert found.operations[0] < found.operations[2] < found.operations[1]
+    most = replace(sizes, most_operations=found.operations[2])
+    assert outcome(most, store).chosen == (0 if found.errors[0] <= found.errors[2] else 2)
+    assert outcome(replace(sizes, most_operations=1.0), store).chosen == 0  # the cheapest
+
+
+def test_populations_share_a_shape_and_fit(tmp_path):
+    every = wanted(EXPERIMENTS.values(), Store(tmp_path))
+    parts = populations(every, lambda recipe: 10)
+    assert sum(map(len, parts)) == len(every)
     for part in parts:
         assert len(part) <= 10
         assert len({str([getattr(one.recipe, name) for name in ALIKE]) for one in part}) == 1
-
-
-PAIR_ARMS = (
-    Arm("g", "gated", SMALL, seeds=(0, 1), twin="l"),
-    Arm("l", "plain", SMALL.changed(cell="lstm"), seeds=(0,)),
-)
-PAIR = Experiment("pair", "", "", PAIR_ARMS)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +192,7 @@ def test_a_part_does_not_take_the_place_of_what_has_more(tmp_path):
 def test_who_shares_a_device_takes_part_of_the_time(tmp_path):
     store = Store(tmp_path)
     runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": "CPU"}, sharing=4)
-    (one,) = wanted([Experiment("one", "", "", PAIR.arms[1:])])
+    (one,) = wanted([Experiment("one", "", "", PAIR.arms[1:])], store)
     assert runner.train([one], Display(), lambda: False)
     summary = store.summary(one.recipe)
     whole = sum(summary["curve"]["seconds"]) + sum(summary["curve"]["test_seconds"])
@@ -160,7 +201,7 @@ def test_who_shares_a_device_takes_part_of_the_time(tmp_path):
 
 def test_a_network_that_goes_on_elsewhere_says_where_it_was_trained(tmp_path):
     store = Store(tmp_path)
-    (one,) = wanted([Experiment("one", "", "", PAIR.arms[1:])])
+    (one,) = wanted([Experiment("one", "", "", PAIR.arms[1:])], store)
     task_batches = math.ceil(one.recipe.data["train_size"] / one.recipe.batch)
     for name, stop in (("here", StopAfter(task_batches + 1)), ("here", StopAfter(1)), ("there", lambda: False)):
         runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": name}, sharing=2)
@@ -177,7 +218,7 @@ def test_a_network_that_goes_on_elsewhere_says_where_it_was_trained(tmp_path):
 def test_a_network_that_is_only_measured_anew_was_trained_where_it_was(tmp_path):
     store = Store(tmp_path)
     for probes, machine in (((), "here"), (("gates",), "there")):
-        (one,) = wanted([Experiment("one", "", "", (Arm("g", "gated", SMALL, seeds=(0,), probes=probes),))])
+        (one,) = wanted([Experiment("one", "", "", (Arm("g", "gated", SMALL, seeds=(0,), probes=probes),))], store)
         assert one.missing(store.summary(one.recipe))
         runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": machine})
         assert runner.train([one], Display(), lambda: False)

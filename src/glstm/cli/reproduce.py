@@ -3,8 +3,9 @@
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -13,6 +14,10 @@ from rich.table import Table
 from glstm.cli.options import DataOption, require_folder
 from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
+
+if TYPE_CHECKING:
+    from glstm.experiments.experiment import Experiment
+    from glstm.experiments.runner import Runner
 
 
 def reproduce(
@@ -43,9 +48,8 @@ def reproduce(
     """
     from glstm.experiments import EXPERIMENTS
     from glstm.experiments.experiment import SMALL
-    from glstm.experiments.runner import Runner, populations, room_on, wanted, write_result
+    from glstm.experiments.runner import Runner, write_result
     from glstm.experiments.store import Store
-    from glstm.training.display import display_for
     from glstm.training.fabric import make_fabric, set_matmul
 
     console = Console()
@@ -62,8 +66,6 @@ def reproduce(
     set_matmul(fabric, matmul)
     where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}
     runner = Runner(keep, fabric, data, where, _machine(fabric.device), sharing)
-    todo = [one for one in wanted(chosen) if one.missing(keep.summary(one.recipe))]
-    work = populations(todo, room_on(fabric.device))
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
         with StopOnSignal() as asked:
@@ -71,17 +73,7 @@ def reproduce(
             def should_stop() -> bool:
                 return asked() or time.monotonic() > deadline
 
-            for number, population in enumerate(work, 1):
-                recipe = population[0].recipe
-                what = f"{len(population)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
-                console.print(f"population {number} of {len(work)}: {what}", highlight=False)
-                with keep.claim(one.recipe for one in population) as ours:
-                    left = [one for one in population if one.recipe in ours and one.missing(keep.summary(one.recipe))]
-                    if others := len(population) - len(ours):
-                        console.print(f"another process has {others} of these; the same command does what it leaves")
-                    if left and (should_stop() or not runner.train(left, display_for(console), should_stop)):
-                        console.print("stopped; the same command goes on from here")
-                        raise typer.Exit(INTERRUPTED)
+            _train_all(console, runner, chosen, should_stop)
     finally:  # what is complete is written, stopped or not
         with keep.alone():
             for one in chosen:
@@ -93,10 +85,39 @@ def reproduce(
                     console.print(f"{path} {why}", highlight=False, soft_wrap=True, markup=False)
 
 
+def _train_all(console: Console, runner: "Runner", chosen: "list[Experiment]", should_stop: Callable[[], bool]) -> None:
+    """Networks that decide between recipes come first. When they are all trained, it is known which others to train."""
+    from glstm.experiments.runner import populations, room_on, wanted
+    from glstm.training.display import display_for
+
+    store, said = runner.store, False
+    while todo := [one for one in wanted(chosen, store) if one.missing(store.summary(one.recipe))]:
+        with store.claim(one.recipe for one in todo) as ours:  # others train the rest
+            free = [one for one in todo if one.recipe in ours]
+        work = populations(free, room_on(runner.fabric.device))
+        if not work:
+            if not said:
+                console.print("other processes train the rest; waiting for what they decide")
+            said = True
+            time.sleep(2)
+        for population in work[:1]:  # after it, others may be known that are to be trained first
+            with store.claim(one.recipe for one in population) as ours:
+                left = [one for one in population if one.recipe in ours and one.missing(store.summary(one.recipe))]
+                if left and not should_stop():
+                    recipe = left[0].recipe
+                    what = f"{len(left)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
+                    console.print(f"{what}; {len(todo)} are to be trained, as far as is known", highlight=False)
+                    runner.train(left, display_for(console), should_stop)
+        if should_stop():
+            console.print("stopped; the same command goes on from here")
+            raise typer.Exit(INTERRUPTED)
+
+
 def _contents(experiments) -> Table:
     table = Table("experiment", "what", "networks", box=None, pad_edge=False)
     for one in experiments:
-        table.add_row(one.name, one.title, str(sum(len(arm.seeds) for arm in one.arms)))
+        decide = {recipe for arm in one.arms for some in arm.searched() for recipe in some}
+        table.add_row(one.name, one.title, str(len(decide) + sum(len(arm.seeds) for arm in one.arms)))
     return table
 
 

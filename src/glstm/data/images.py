@@ -18,10 +18,10 @@ class PixelTask(Task):
     """Label an image from its pixels, read one a step. Images are uint8 (N, T, D), labels int64 (N,).
 
     With `shift`, every epoch moves each training image by up to so many pixels in each direction, filled with black.
+    The last `validation` of the training images are for choices, not for training.
     """
 
     outputs = 10  # classes
-    in_order = True  # pixels as they lie in the image
     metric, as_percent = "error", True
     holds_out = "a smaller train_size"
 
@@ -33,25 +33,43 @@ class PixelTask(Task):
         *,
         train_size: int | None = None,
         test_size: int | None = None,
+        validation: int | None = None,
         shift: int = 0,
         device: torch.device | str = "cpu",
     ):
-        check_sizes(train_size=train_size, test_size=test_size)
+        check_sizes(train_size=train_size, test_size=test_size, validation=validation)
         self.name, self.shift = name, shift
         self.device = torch.device(device)
+        self.validation_size = validation or 0
+        if self.validation_size >= len(train[0]):
+            raise UserError(
+                f"validation takes some of the {len(train[0]):,} training images of {name}, not {validation:,}"
+            )
+        rest = len(train[0]) - self.validation_size
         self._splits = {
             split: tuple(part[:size].to(self.device) for part in parts)
-            for split, parts, size in (("train", train, train_size), ("test", test, test_size))
+            for split, parts, size in (
+                ("train", tuple(part[:rest] for part in train), train_size),
+                ("validation", tuple(part[rest:] for part in train), None),
+                ("test", test, test_size),
+            )
         }
-        self._unused = [part[train_size:] for part in train] if train_size else []  # on their own device: rarely needed
+        self._unused = (
+            [part[train_size:rest] for part in train] if train_size else []
+        )  # on their own device: rarely needed
         self.train_size, self.steps, self.inputs = self._splits["train"][0].shape
         self.test_size = len(self._splits["test"][0])
         self._side = math.isqrt(self.steps)
-        if shift and not (self.in_order and 0 < shift < self._side):
+        if shift and not 0 < shift < self._side:
             raise UserError(
-                f"shift moves images whose pixels are read in order, by at least one pixel and less than their side, "
-                f"{self._side} here: {name} with shift={shift} is not such a case"
+                f"shift moves images by at least one pixel and less than their side, {self._side} here, not by {shift}"
             )
+        self._places = self.order().to(self.device)
+        self._steps_of = torch.argsort(self._places)  # the other way: when a pixel is read
+
+    def order(self) -> Tensor:
+        """Which pixel of the image is read at each step (T,)."""
+        return torch.arange(self.steps)
 
     def stage(self, seed: int, epoch: int) -> Stage:
         """The epoch's order, and how far each image moves; drawn on the CPU to be the same on every device."""
@@ -70,15 +88,15 @@ class PixelTask(Task):
 
     def _moved(self, x: Tensor, by: Tensor) -> Tensor:
         """x (T, B, D), each of its images moved by (rows, columns) (B, 2)."""
-        step = torch.arange(self.steps, device=x.device)
-        rows, columns = step // self._side + by[:, :1], step % self._side + by[:, 1:]  # (B, T)
+        place = self._places
+        rows, columns = place // self._side + by[:, :1], place % self._side + by[:, 1:]  # (B, T)
         inside = (rows >= 0) & (rows < self._side) & (columns >= 0) & (columns < self._side)
-        source = torch.where(inside, rows * self._side + columns, 0).mT.unsqueeze(-1).expand(x.shape)
+        source = self._steps_of[torch.where(inside, rows * self._side + columns, 0)].mT.unsqueeze(-1).expand(x.shape)
         return x.gather(0, source) * inside.mT.unsqueeze(-1)
 
     def held_out(self, count: int, batch: int) -> tuple[list[Found], str]:
-        """Training images that `train_size` left out."""
-        if not self._unused or not len(self._unused[0]):
+        """The validation images, or training images that `train_size` left out."""
+        if self.validation_size or not self._unused or not len(self._unused[0]):
             return super().held_out(count, batch)
         images, labels = (part[:count].to(self.device) for part in self._unused)
         starts = range(0, len(images), batch)
@@ -87,6 +105,9 @@ class PixelTask(Task):
 
     def test_samples(self, wanted: slice) -> Pair:
         return self._samples("test", wanted)
+
+    def validation_samples(self, wanted: slice) -> Pair:
+        return self._samples("validation", wanted)
 
     def _samples(self, split: str, wanted: slice | Tensor) -> Pair:
         images, labels = self._splits[split]
@@ -113,14 +134,15 @@ class FilePixelTask(PixelTask):
         *,
         train_size: int | None = None,
         test_size: int | None = None,
+        validation: int | None = None,
         shift: int = 0,
         device: torch.device | str = "cpu",
     ):
-        check_sizes(train_size=train_size, test_size=test_size)  # before anything is fetched
+        check_sizes(train_size=train_size, test_size=test_size, validation=validation)  # before anything is fetched
         images = self.load(folder)
         super().__init__(
             self.name, images["train"], images["test"],
-            train_size=train_size, test_size=test_size, shift=shift, device=device,
+            train_size=train_size, test_size=test_size, validation=validation, shift=shift, device=device,
         )  # fmt: skip
 
 

@@ -107,12 +107,13 @@ class PermutedMNIST(FilePixelTask):
     """The same pixels in one fixed random order: neighbours are far apart, and memory must be long."""
 
     name = "pmnist"
-    in_order = False
 
     @staticmethod
     def load(folder: Path | str | None) -> dict[str, tuple[Tensor, Tensor]]:
-        order = permutation()
-        return {split: (images[:, order], labels) for split, (images, labels) in load(folder).items()}
+        return {split: (images[:, permutation()], labels) for split, (images, labels) in load(folder).items()}
+
+    def order(self) -> Tensor:
+        return permutation()
 
     def artifacts(self) -> dict[str, object]:
         return {"permutation.json": {"seed": PERMUTATION_SEED, "order": permutation().tolist()}}

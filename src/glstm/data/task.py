@@ -229,7 +229,12 @@ def check_sizes(**sizes: int | None) -> None:
             raise UserError(f"{name} must be a whole number of at least 1, not {size!r:.50}")
 
 
+def key_of(*names: object) -> int:
+    """A number of 63 bits for what `names` describe."""
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
 def generator(device: torch.device, *names: object) -> torch.Generator:
     """A separate random generator for what `names` describe: its numbers do not depend on other generators' use."""
-    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.Generator(device).manual_seed(key_of(*names))

@@ -8,6 +8,7 @@ from glstm.experiments.experiment import Experiment as Experiment
 FILES = (
     "table1_adding1000",
     "table1_adding2000",
+    "adding_lengths",
     "table1_smnist",
     "table1_scifar",
     "table2_pmnist",
@@ -24,6 +25,7 @@ FILES = (
     "candidate",
     "truncated",
     "frontier",
+    "small",
 )
 
 _all: list[Experiment] = [import_module(f"{__name__}.{file}").EXPERIMENT for file in FILES]

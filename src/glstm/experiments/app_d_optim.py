@@ -1,37 +1,29 @@
-from glstm.experiments.experiment import Arm, Experiment
-from glstm.experiments.table1_smnist import LSTM, PAPER
+from typing import Any
 
-EPOCHS = 60  # enough to see which learns first
-G_60, LSTM_60 = PAPER.changed(epochs=EPOCHS), PAPER.changed(cell="lstm", epochs=EPOCHS)
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.recipes import PRESETS
+
+EPOCHS = 120
+PAPER = PRESETS["smnist"].changed(epochs=EPOCHS)
+
+
+def variant(key: str, name: str, **changes: Any) -> tuple[Arm, Arm]:
+    """Both networks by the paper's recipe with these changes."""
+    gated = PAPER.changed(**changes)
+    return (
+        Arm(f"glstm-{key}", f"g-LSTM, {name}", gated, twin=f"lstm-{key}"),
+        Arm(f"lstm-{key}", f"LSTM, {name}", gated.changed(cell="lstm", **changes)),
+    )
+
 
 EXPERIMENT = Experiment(
     name="appD-optim",
     title="Other optimisers and initialisers (Appendix D)",
     question="Does the g-LSTM converge sooner whatever the optimiser and the initialiser are?",
     arms=(
-        Arm(
-            "glstm-rmsprop-orthogonal",
-            "g-LSTM, RMSProp, orthogonal",
-            PAPER,
-            at_epoch=EPOCHS,
-            twin="lstm-rmsprop-orthogonal",
-        ),
-        Arm("lstm-rmsprop-orthogonal", "LSTM, RMSProp, orthogonal", LSTM, at_epoch=EPOCHS),
-        Arm("glstm-rmsprop-xavier", "g-LSTM, RMSProp, Xavier", G_60.changed(init="xavier"), twin="lstm-rmsprop-xavier"),
-        Arm("lstm-rmsprop-xavier", "LSTM, RMSProp, Xavier", LSTM_60.changed(init="xavier")),
-        Arm(
-            "glstm-adam-orthogonal",
-            "g-LSTM, Adam, orthogonal",
-            G_60.changed(optimizer="adam"),
-            twin="lstm-adam-orthogonal",
-        ),
-        Arm("lstm-adam-orthogonal", "LSTM, Adam, orthogonal", LSTM_60.changed(optimizer="adam")),
-        Arm(
-            "glstm-adam-xavier",
-            "g-LSTM, Adam, Xavier",
-            G_60.changed(optimizer="adam", init="xavier"),
-            twin="lstm-adam-xavier",
-        ),
-        Arm("lstm-adam-xavier", "LSTM, Adam, Xavier", LSTM_60.changed(optimizer="adam", init="xavier")),
+        *variant("rmsprop-orthogonal", "RMSProp, orthogonal"),
+        *variant("rmsprop-xavier", "RMSProp, Xavier", init="xavier"),
+        *variant("adam-orthogonal", "Adam, orthogonal", optimizer="adam"),
+        *variant("adam-xavier", "Adam, Xavier", optimizer="adam", init="xavier"),
     ),
 )

@@ -1,25 +1,31 @@
-from glstm.experiments.experiment import SEEDS, Arm, Experiment
-from glstm.experiments.table1_smnist import EPOCHS, LSTM, PAPER, PLAIN
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.experiments.protocol import by_the_paper
+from glstm.experiments.table1_smnist import LONGER, LSTM, PAPER
 
-LONGER = 220  # epochs; the paper, too, gave its LSTM of 25 units 100 more
+MORE = 220  # epochs: the paper, too, gave its LSTM of 25 units 100 more
+
+
+def pair(units: int, gated: float, plain: float) -> tuple[Arm, Arm]:
+    """Both networks of a size, each by the values that validation chose for it at that size."""
+    epochs = {"epochs": MORE} if units < 110 else {}
+    g_lstm, lstm = PAPER.changed(units=units, **epochs), LSTM.changed(units=units, **epochs)
+    at = PAPER.epochs if units < 110 else None
+    return (
+        by_the_paper(
+            f"glstm-{units}", f"g-LSTM, {units} units", g_lstm, paper=gated, at_epoch=at, twin=f"lstm-{units}"
+        ),
+        by_the_paper(f"lstm-{units}", f"LSTM, {units} units", lstm, paper=plain),
+    )
+
 
 EXPERIMENT = Experiment(
     name="appD-size",
     title="Smaller and larger networks (Appendix D)",
     question="Does it hold for other sizes?",
     arms=(
-        Arm(
-            "glstm-25",
-            "g-LSTM, 25 units",
-            PAPER.changed(units=25, epochs=LONGER),
-            paper=0.0279,
-            at_epoch=EPOCHS,
-            twin="lstm-25",
-        ),
-        Arm("lstm-25", "LSTM, 25 units", PLAIN.changed(units=25, epochs=LONGER), paper=0.0358),
-        Arm("glstm-110", "g-LSTM, 110 units", PAPER, paper=0.0135, twin="lstm-110"),
-        Arm("lstm-110", "LSTM, 110 units", LSTM, paper=0.0181),
-        Arm("glstm-220", "g-LSTM, 220 units", PAPER.changed(units=220), paper=0.0110, twin="lstm-220"),
-        Arm("lstm-220", "LSTM, 220 units", PLAIN.changed(units=220), paper=0.0134, seeds=SEEDS[:1]),
+        *pair(25, 0.0279, 0.0358),
+        by_the_paper("glstm-110", "g-LSTM, 110 units", PAPER, paper=0.0135, twin="lstm-110"),
+        by_the_paper("lstm-110", "LSTM, 110 units", LONGER, LSTM, paper=0.0181),
+        *pair(220, 0.0110, 0.0134),
     ),
 )

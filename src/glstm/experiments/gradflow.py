@@ -5,6 +5,7 @@ from glstm.recipes import PRESETS
 
 G_LSTM = PRESETS["smnist"]
 LSTM = G_LSTM.changed(cell="lstm")
+LEARNT = 40  # epochs after which the LSTM is about where the g-LSTM is after a few
 
 
 def pair(epochs: int) -> tuple[Arm, Arm]:
@@ -19,5 +20,5 @@ EXPERIMENT = Experiment(
     name="gradflow",
     title="How much of the gradient reaches each step (Fig. 7)",
     question="Do the first steps of a sequence feel the loss?",
-    arms=(*pair(1), *pair(11)),
+    arms=(*pair(1), *pair(11), pair(LEARNT)[1]),
 )

@@ -11,9 +11,9 @@ from glstm.convert import to_lstm
 from glstm.data.task import Task
 from glstm.models import SequenceModel
 from glstm.recipes import Recipe, make_model
-from glstm.training.evaluate import cost, error_sums, evaluating, threshold_at
+from glstm.training.evaluate import cell_cost, cost, error_sums, evaluating, threshold_at
 
-FLOW_SAMPLES = 500  # of the test set, for the gradient flow
+FLOW_SAMPLES = 500  # of the first epoch of training, for the gradient flow
 
 
 def probe(name: str, recipe: Recipe, model: SequenceModel, task: Task, thresholds: tuple[float, ...]) -> Any:
@@ -29,6 +29,12 @@ def probe(name: str, recipe: Recipe, model: SequenceModel, task: Task, threshold
             return {"loss": float(loss) / task.test_size, "error": float(error) / task.test_size}
         case _:
             raise ValueError(f"there is no probe {name!r}")
+
+
+def operations(model: SequenceModel, task: Task) -> float | None:
+    """Of a sequence through the recurrent layer, by the same count for every cell, at the updates that it makes."""
+    found = cell_cost(model, task)
+    return None if found is None else found.ops
 
 
 def fresh(recipe: Recipe, task: Task) -> SequenceModel:
@@ -53,7 +59,7 @@ def _at_threshold(model: SequenceModel, task: Task, threshold: float) -> dict[st
 
 
 def _gradient_flow(model: nn.Module, task: Task) -> list[float]:
-    """Gamma at every step, over the first samples of the test set."""
-    x, y = task.test_samples(slice(0, min(FLOW_SAMPLES, task.test_size)))
+    """Gamma at every step, over the first samples of training."""
+    x, y = task.cut(task.stage(0, 1), slice(0, min(FLOW_SAMPLES, task.train_size)))[:2]
     with evaluating(model):
         return gradient_flow(model, lambda prediction, y: task.losses(prediction, y).mean(), x, y).tolist()

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from glstm.data.task import Task
+from glstm.errors import UserError
 from glstm.experiments.experiment import Experiment
-from glstm.experiments.probes import probe
+from glstm.experiments.probes import operations, probe
+from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
 from glstm.ops.gpu.scan import tiles_of
 from glstm.recipes import Recipe, make_task, model_maker
@@ -23,6 +25,7 @@ from glstm.training.fabric import Processes
 from glstm.training.loop import Run, Trainer
 
 UNKNOWN = {"device": "an unknown machine", "commit": "unknown", "software": {}}
+CLOSED_TOGETHER = 6  # networks whose units are closed take the sparse path, which is fast for many samples at once
 ON_A_CPU = 3  # there networks run one after the other: a few at a time, so that some are finished soon
 
 
@@ -35,18 +38,24 @@ class Wanted:
     thresholds: set[float] = field(default_factory=set)
 
     def missing(self, summary: dict[str, Any] | None) -> bool:
-        if summary is None or not self.probes <= set(summary["probes"]):
+        if summary is None:
+            return True
+        if summary["diverged"]:  # there is nothing to measure
+            return False
+        if not self.probes <= set(summary["probes"]):
             return True
         tested = {row["threshold"] for row in summary["probes"].get("thresholds", ())}
         return not self.thresholds <= tested
 
 
-def wanted(experiments: Iterable[Experiment]) -> list[Wanted]:
-    """Every network once, even if several experiments need it."""
+def wanted(experiments: Iterable[Experiment], store: Store) -> list[Wanted]:
+    """Every network once, even if several experiments need it: all that decide, and those that were chosen so far."""
     found: dict[Recipe, Wanted] = {}
     for experiment in experiments:
         for arm in experiment.arms:
-            for recipe in arm.recipes():
+            for recipe in (recipe for some in arm.searched() for recipe in some):
+                found.setdefault(recipe, Wanted(recipe))
+            for recipe in chosen_recipes(arm, store) or ():
                 one = found.setdefault(recipe, Wanted(recipe))
                 one.probes |= set(arm.probes)
                 if "thresholds" in arm.probes:
@@ -64,14 +73,24 @@ def populations(networks: Sequence[Wanted], room: Callable[[Recipe], int]) -> li
         own = sorted(alike, key=lambda one: (one.recipe.cell, str(one.recipe.options)))
         parts = math.ceil(len(own) / room(own[0].recipe))  # of about the same size
         found += [own[len(own) * n // parts : len(own) * (n + 1) // parts] for n in range(parts)]
-    return sorted(found, key=lambda population: population[0].recipe.epochs)
+    return sorted(found, key=lambda population: (not _decides(population[0].recipe), population[0].recipe.epochs))
 
 
 ALIKE = ("task", "data", "units", "layers", "head", "segment", "optimizer", "batch", "epochs")
 
 
+def _decides(recipe: Recipe) -> bool:
+    """Whether other networks wait for this one."""
+    return "validation" in recipe.data
+
+
 def _shape(one: Wanted) -> tuple[str, ...]:
-    return tuple(str(getattr(one.recipe, name)) for name in ALIKE)
+    return (*(str(getattr(one.recipe, name)) for name in ALIKE), str(_closes(one.recipe)))
+
+
+def _closes(recipe: Recipe) -> bool:
+    """Whether its units are closed in training, so that it takes the engine's sparse path."""
+    return recipe.options.get("threshold", 0.0) > 0
 
 
 def room_on(device: torch.device) -> Callable[[Recipe], int]:
@@ -79,7 +98,9 @@ def room_on(device: torch.device) -> Callable[[Recipe], int]:
     if device.type != "cuda":
         return lambda recipe: ON_A_CPU
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    return lambda recipe: max(1, multiprocessors // tiles_of(recipe.batch))
+    return lambda recipe: (
+        max(1, multiprocessors // tiles_of(recipe.batch)) * (CLOSED_TOGETHER if _closes(recipe) else 1)
+    )
 
 
 class Runner:
@@ -111,25 +132,36 @@ class Runner:
         for recipe, run in zip(recipes, trainer.runs, strict=True):
             if len(run.history) < recipe.epochs:
                 self.store.begin_session(recipe, len(run.history) + 1, self.machine, self.sharing)
-        if not trainer.fit(display, should_stop):
+        try:
+            finished = trainer.fit(display, should_stop)
+        except UserError:
+            if not trainer.diverged:
+                raise
+            others = [run for number, run in enumerate(trainer.runs) if number not in trainer.diverged]
+            finished = all(len(run.history) == run.settings.epochs for run in others)
+        if not finished:
             return False
-        for one, run in zip(population, trainer.runs, strict=True):
-            self._measure(one, run, task)
+        for number, (one, run) in enumerate(zip(population, trainer.runs, strict=True)):
+            self._measure(one, run, task, diverged=number in trainer.diverged)
         return True
 
     def _trainer(self, task: Task, recipes: list[Recipe]) -> Trainer:
         makers, folders = [model_maker(one, task) for one in recipes], [self.store.folder(one) for one in recipes]
         return Trainer(task, makers, recipes, folders, fabric=self.fabric)
 
-    def _measure(self, one: Wanted, run: Run, task: Task) -> None:
+    def _measure(self, one: Wanted, run: Run, task: Task, diverged: bool) -> None:
+        """A network that diverged is recorded as such: another attempt would end in the same way."""
         thresholds = tuple(sorted(one.thresholds))
-        found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in sorted(one.probes)}
+        probes = () if diverged else sorted(one.probes)
+        found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in probes}
         known = self.store.summary(one.recipe)  # trained before; only a new measurement is missing
         summary = {
             "recipe": one.recipe.as_dict(),
             "steps": task.steps,
             "metric": task.metric,
             "as_percent": task.as_percent,
+            "diverged": diverged,
+            "operations": None if diverged else operations(run.model, task),
             "curve": _columns(run.history),
             "probes": found,
             "trained": known["trained"] if known else trained(run.history, self.store.sessions(one.recipe)),
@@ -162,11 +194,14 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
     """
     arms, missing = [], []
     for arm in experiment.arms:
-        runs = [store.summary(recipe) for recipe in arm.recipes()]
-        if any(run is None for run in runs):
+        recipes = chosen_recipes(arm, store)
+        runs = [store.summary(recipe) for recipe in recipes or ()]
+        if recipes is None or any(run is None for run in runs):
             missing.append(arm)
             continue
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
+        found = outcome(arm, store) if arm.tries else None
+        figures |= {"track": arm.track, "search": None if found is None else found.as_dict(arm)}
         own = [_own(run, arm.probes, experiment.thresholds) for run in runs if run is not None]
         arms.append({"key": arm.key, "name": arm.name, "twin": arm.twin, **figures, "seeds": arm.seeds, "runs": own})
     path = folder / f"{experiment.name}.json"

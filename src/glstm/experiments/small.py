@@ -1,0 +1,18 @@
+from glstm.experiments.experiment import Arm, Experiment
+from glstm.experiments.protocol import at_its_best, best_of_images
+from glstm.experiments.table1_smnist import BEST
+
+TRIES = best_of_images(784)
+
+
+def small(cell: str, name: str, units: int) -> Arm:
+    recipe = BEST.changed(cell=cell, units=units)
+    return at_its_best(f"{cell}-{units}", f"{name}, {units} units", recipe, TRIES)
+
+
+EXPERIMENT = Experiment(
+    name="small",
+    title="Small LSTMs, the obvious way to save operations (ours)",
+    question="What error does an LSTM reach that is so small that it takes few operations?",
+    arms=tuple(small("lstm", "LSTM", units) for units in (4, 8, 16, 32, 64)),
+)
