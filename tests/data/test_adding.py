@@ -150,6 +150,6 @@ def test_the_validation_set_is_a_set_of_its_own():
 
 def test_the_numbers_are_those_of_every_device():
     """By a hash of whole numbers: another device, or another version, has the same test set."""
-    x, y = Adding(1000).test_samples(slice(0, 2))
+    x, _ = Adding(1000).test_samples(slice(0, 2))
     assert x[:3, 0, 0].tolist() == [0.893388569355011, 0.6490276455879211, 0.03868156671524048]
     assert x[:, 0, 1].nonzero().flatten().tolist() == [318, 892]
