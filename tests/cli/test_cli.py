@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from typer.main import get_command
 
+from commands import glstm_process
 from glstm import __version__
 from glstm.cells import CELLS
 from glstm.cli.main import app
@@ -43,7 +44,7 @@ RUN_SMALL = [
 
 
 def glstm(*arguments, check=True, **more) -> subprocess.CompletedProcess:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, **more)
+    done = glstm_process(*arguments, **more)
     assert not check or done.returncode == 0, done.stderr
     return done
 
