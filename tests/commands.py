@@ -13,12 +13,18 @@ import os
 import runpy
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 READ_AT_START = ("CUDA", "GLSTM_ENGINE", "GOMP", "KMP", "LD_", "MKL", "MPL", "OMP", "PYTHON", "TORCH")
+IMPORTED = (
+    "glstm.cli.main", "glstm.training.loop", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "onnx",
+    "pydantic.fields", "typer.rich_utils",
+)  # fmt: skip
 FOLDER_FIRST, FOLDER_LEFT_OUT = "folder first", "folder left out"  # in the path of modules; as python -P
 
 
@@ -37,15 +43,17 @@ def glstm_process(*arguments: Any, cwd: Any = None, env: dict[str, str] | None =
 
 
 def _starts_otherwise(environment: dict[str, str]) -> bool:
-    """Whether it has other values than this process of what is read at the start."""
-    names = {name for name in (*environment, *os.environ) if name.startswith(READ_AT_START)}
-    return any(environment.get(name) != os.environ.get(name) for name in names)
+    """Whether it has other values than the process that forks of what is read at the start."""
+    had = _server().environment
+    names = {name for name in (*environment, *had) if name.startswith(READ_AT_START)}
+    return any(environment.get(name) != had.get(name) for name in names)
 
 
 class _Server:
     """The process that forks. Its answers come in the order of the calls."""
 
     def __init__(self) -> None:
+        self.environment = dict(os.environ)
         command = [sys.executable, "-P", __file__]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         atexit.register(self.close)
@@ -67,11 +75,9 @@ def _server() -> _Server:
 
 
 def _serve() -> None:
-
-    import glstm.cli.main
-    import glstm.plots
-    import glstm.training  # noqa: F401
-
+    for name in IMPORTED:
+        with suppress(ModuleNotFoundError):
+            import_module(name)
     path = sys.path[:]
     gc.freeze()  # what is never looked at again stays one memory for all copies
     while line := sys.stdin.readline():
