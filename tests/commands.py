@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-READ_AT_START = ("CUDA", "GLSTM_ENGINE", "GOMP", "KMP", "LD_", "MKL", "MPL", "OMP", "PYTHON", "TORCH")
+READ_AT_START = ("CUDA", "GLSTM_ENGINE", "GOMP", "KMP", "LD_", "MKL", "MPL", "OMP", "PYTHON", "TORCH_")
 IMPORTED = (
     "glstm.cli.main", "glstm.training.loop", "matplotlib.backends.backend_agg", "matplotlib.pyplot", "onnx",
     "pydantic.fields", "typer.rich_utils",
