@@ -5,13 +5,13 @@ import io
 import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from commands import glstm_process
 from glstm import LSTM
 
 
@@ -51,8 +51,7 @@ def copies(model: torch.nn.Module) -> list[Any]:
 def glstm_command(*arguments, cwd: Path) -> subprocess.CompletedProcess:
     """The command line in a folder, as its user would call it: modules there are found, nothing else is changed."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-P", "-m", "glstm", *map(str, arguments)]  # -P: as the console script, elsewhere
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+    return glstm_process(*arguments, cwd=cwd, env=environment, safe_path=True)  # as the console script, elsewhere
 
 
 def twins(dtype=torch.float64, **options):

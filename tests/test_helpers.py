@@ -1,12 +1,17 @@
-"""What tests stand on: files that others could have changed are not taken for the real ones."""
+"""What tests stand on: commands run as a user runs them, and files that others could have changed are not taken for the
+real ones."""
 
 import io
+import os
+import sys
 import zipfile
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import commands
+from commands import glstm_process
 from emulated import own_folder
 from glstm.data import CIFAR10
 from glstm.data.cifar import parse_records
@@ -47,3 +52,19 @@ def test_libraries_come_from_a_folder_that_only_its_owner_can_write(tmp_path):
     folder.chmod(0o770)
     with pytest.raises(PermissionError, match=r"others can write to .*emulated"):
         own_folder(folder)
+
+
+def test_a_command_in_a_copied_process_is_one_in_a_fresh_one(tmp_path, monkeypatch):
+    """Its exit status, what it prints and where; and what one call sets the next one does not see."""
+    calls: list[tuple[list[str], dict[str, str]]] = [
+        (["evaluate", "nowhere"], {}),
+        (["data", "verify", "mnist"], {"GLSTM_DATA": str(tmp_path)}),
+    ]
+    copied = [glstm_process(*words, cwd=tmp_path, env=os.environ | more) for words, more in calls]
+    assert glstm_process("evaluate", "nowhere", cwd=tmp_path).stderr == copied[0].stderr
+    monkeypatch.setattr(commands, "_starts_otherwise", lambda environment: True)
+    fresh = [glstm_process(*words, cwd=tmp_path, env=os.environ | more) for words, more in calls]
+    assert [done.args[0] for done in (*copied, *fresh)] == [*["glstm"] * 2, *[sys.executable] * 2]
+    for one, other in zip(copied, fresh, strict=True):
+        assert (one.returncode, one.stdout, one.stderr) == (other.returncode, other.stdout, other.stderr)
+        assert one.returncode == 2

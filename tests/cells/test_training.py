@@ -1,4 +1,4 @@
-"""Cells without a loop over the steps in training: side by side, and again with the same bits; their presets."""
+"""Every cell in training: side by side, and again with the same bits; some presets."""
 
 import pytest
 import torch
@@ -6,7 +6,19 @@ import torch
 from glstm.recipes import PRESETS, Recipe, make_task, model_maker
 from glstm.training.population import Population
 
-CELLS = {"indrnn": {"dropout": 0.2}, "mingru": {}, "tcn": {"dropout": 0.2, "kernel_size": 3}}
+CELLS = {
+    "indrnn": {"dropout": 0.2},
+    "mingru": {},
+    "tcn": {"dropout": 0.2, "kernel_size": 3},
+    "clockwork": {"periods": (1, 2, 4)},
+    "bn-lstm": {"noise": 0.1},
+    "skip-lstm": {},
+    "skip-gru": {},
+    "lstm-jump": {"read": 3, "furthest": 4},
+    "zoneout": {},
+    "r-lstm": {"reconstruct": 5, "truncate": 4},
+    "chrono-lstm": {},
+}
 
 
 def recipe_of(name: str) -> Recipe:
@@ -23,13 +35,14 @@ def trained(recipe: Recipe, seeds: list[int], together: bool) -> tuple[list[dict
     population = Population(task, model_maker(recipe, task), settings, together=together)
     for epoch in (1, 2):
         population.train(epoch)
+    population.test()
     values = [{name: one.detach().clone() for name, one in own.state_dict().items()} for own in population.models]
     return values, len(population.stack.groups)
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_networks_together_and_alone(name):
-    """One call for both, and each ends as if it were alone: masks and statistics are its own."""
+    """One call for both, in testing too, and each ends as if it were alone: masks and statistics are its own."""
     recipe = recipe_of(name)
     both, calls = trained(recipe, [3, 4], together=True)
     assert calls == 1

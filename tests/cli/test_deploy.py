@@ -7,11 +7,13 @@ from importlib.util import find_spec
 
 import onnx
 import pytest
-from test_cli import RUN_SMALL, command
+from test_cli import RUN_SMALL
+
+from commands import glstm_process
 
 
 def glstm(*arguments, check=True) -> subprocess.CompletedProcess:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True)
+    done = glstm_process(*arguments)
     assert not check or done.returncode == 0, done.stderr
     return done
 

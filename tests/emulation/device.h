@@ -2,6 +2,7 @@
 // Slow, exact, and without a GPU. What instructions.cuh says in assembly is said here in C++.
 
 #include <math.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -61,19 +62,20 @@ struct Block {
 };
 struct Copy { char *to; const void *from; int bytes, group; };
 struct Fiber {
-  ucontext_t context;
+  ucontext_t context; // to begin with; from then on it goes on from `place`, which needs no call of the system
+  jmp_buf place;
   std::vector<Copy> copies; // that were asked for and have not been waited for
   int groups = 0;
-  std::unique_ptr<char[]> stack; // memory that is never touched costs nothing
   Block *block;
   Index thread;
-  bool done = false;
+  bool begun = false, done = false;
 };
 
 inline std::vector<std::unique_ptr<Fiber>> fibers;
 inline std::vector<Block> blocks; // those that run at the same time: of a cluster, or of a row of the grid
 inline Gathering cluster{0};
-inline ucontext_t scheduler;
+inline std::vector<std::unique_ptr<char[]>> stacks; // of fibers, by their number; kept for the next launch
+inline jmp_buf scheduler;
 inline Fiber *me = nullptr;
 inline Index grid, block_size;
 inline std::function<void()> body;
@@ -81,9 +83,15 @@ inline std::map<int, int> places; // of tables in shared memory, by the line the
 inline int used = 0;
 inline long idle = 0, unanswered = 0;
 
-inline void wait_a_bit() {
+__attribute__((noinline)) inline void wait_a_bit() {
   if (++idle > 50'000'000) std::fprintf(stderr, "the kernel waits for ever\n"), std::abort();
-  swapcontext(&me->context, &scheduler);
+  if (!_setjmp(me->place)) _longjmp(scheduler, 1);
+}
+__attribute__((noinline)) inline void go_on() {
+  if (_setjmp(scheduler)) return;
+  if (me->begun) _longjmp(me->place, 1);
+  me->begun = true;
+  setcontext(&me->context);
 }
 inline void meet(Gathering &g) {
   const int now = g.times;
@@ -115,7 +123,7 @@ inline void *dynamic_shared() { return me->block->shared.data() + SHARED / 4; }
 inline void entry() {
   body();
   me->done = true;
-  swapcontext(&me->context, &scheduler);
+  _longjmp(scheduler, 1);
 }
 // Blocks that run at the same time do not run at the same speed: now and then, one sleeps while the others go on.
 inline void run_cluster() {
@@ -131,7 +139,7 @@ inline void run_cluster() {
       some |= !fiber->done;
       if (!fiber->done && !fiber->block->asleep) {
         me = fiber.get();
-        swapcontext(&scheduler, &me->context);
+        go_on();
       }
     }
   }
@@ -153,10 +161,11 @@ template <typename... A> void launch(void (*kernel)(A...), int gx, int gy, int t
         block.warps.resize(threads / 32), block.shared.assign(SHARED, (char)0x7f); // whatever was there before
         for (int thread = 0; thread < threads; thread++) {
           auto fiber = std::make_unique<Fiber>();
-          fiber->stack.reset(new char[STACK]), fiber->block = &block, fiber->thread = {thread, 0};
+          if (stacks.size() == fibers.size()) stacks.emplace_back(new char[STACK]); // what is never touched costs nothing
+          fiber->block = &block, fiber->thread = {thread, 0};
           getcontext(&fiber->context);
-          fiber->context.uc_stack.ss_sp = fiber->stack.get(), fiber->context.uc_stack.ss_size = STACK;
-          fiber->context.uc_link = &scheduler;
+          fiber->context.uc_stack.ss_sp = stacks[fibers.size()].get(), fiber->context.uc_stack.ss_size = STACK;
+          fiber->context.uc_link = nullptr;
           makecontext(&fiber->context, entry, 0);
           fibers.push_back(std::move(fiber));
         }

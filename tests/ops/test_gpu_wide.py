@@ -110,7 +110,7 @@ def test_emulated_the_same_bits_whatever_the_blocks_speeds(emulated, monkeypatch
 
 def test_emulated_models_side_by_side_and_one_after_the_other(emulated, monkeypatch):
     emulated(0, 8)
-    tensors = operands(4, 19, 2, 20, device="cpu", models=(3,))
+    tensors = operands(3, 19, 2, 20, device="cpu", models=(3,))
     found = []
     for multiprocessors in (3, 6, 132):  # one model and one group at a time; two models; each with two groups
         device = SimpleNamespace(**(vars(H200) | {"major": 9, "multi_processor_count": multiprocessors}))

@@ -121,10 +121,12 @@ def test_under_autocast_the_state_keeps_its_precision():
 
 
 @pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-@pytest.mark.parametrize("per_step", [False, True])
-def test_the_kernels_compile(architecture, per_step):
-    for activation in range(len(ACTIVATIONS)):
+@pytest.mark.parametrize(
+    ("architecture", "per_step", "activations"),
+    [("sm_80", True, [2]), ("sm_90", False, [0, 1, 2]), ("sm_90", True, [0, 1, 2]), ("sm_100", True, [2])],
+)  # of the others, whose instructions are the same, the largest
+def test_the_kernels_compile(architecture, per_step, activations):
+    for activation in activations:
         made = compile_kernels(kernels.source(), architecture, kernels.constants(activation, per_step))
         assert made.startswith(b"\x7fELF")
 

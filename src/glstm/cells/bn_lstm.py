@@ -164,7 +164,8 @@ class BNLSTM(Keyed, Recurrent):
         part = torch.maximum(self.momentum * weight, weight / layer.batches.clamp(min=1e-6)).unsqueeze(1)
         for average, now in ((layer.mean, mean.detach()), (layer.variance, variance.detach())):
             of_late = (late.unsqueeze(1) * now).sum(0) / late.sum().clamp(min=1e-6)
-            average.lerp_(torch.where((rows == last).unsqueeze(1), of_late, now[place]), part)
+            fresh = torch.where((rows == last).unsqueeze(1), of_late, now[place])
+            average.copy_(torch.lerp(average, fresh, part))  # not in place: torch.vmap does that network by network
 
     def _by_averages(
         self, layer: Any, x: Tensor, state: State, steps: Tensor, valid: Tensor | None

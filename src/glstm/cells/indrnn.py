@@ -124,10 +124,10 @@ class BatchNorm(nn.Module):
             if x.shape[0] * x.shape[1] < 2:
                 raise UserError("batch normalisation trains on more than one step of one sample, which has no variance")
             var, mean, count = _statistics(x, valid)
-            with torch.no_grad():
-                self.running_mean.lerp_(mean.to(self.running_mean), MOMENTUM)
+            with torch.no_grad():  # torch.vmap would do lerp_ network by network
                 unbiased = var * (count / (count - 1).clamp(min=1))
-                self.running_var.lerp_(unbiased.to(self.running_var), MOMENTUM)
+                for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                    running.copy_(torch.lerp(running, new.to(running), MOMENTUM))
         return _normalized(x, mean, var, self.weight, self.bias)
 
 

@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from glstm.analysis.operations import count_ops
 from glstm.errors import ShapeError, UserError
 from glstm.lengths import checked_lengths, real_steps, without_padding
+from glstm.ops.side_by_side import batched, for_all, spread
 
 State = tuple[Tensor, ...]
 
@@ -247,24 +248,48 @@ def with_product(
     """
     before: list[Tensor] = []
     constant = weight.detach()
-    across = constant.T
 
     def one(drive_n: Tensor, h: Tensor, *others: Tensor) -> Sequence[Tensor]:
-        before.append(h.detach())
-        sums = torch.addmm(drive_n.T, constant, h.T).T if samples_last else torch.addmm(drive_n, h, across)
-        return step(sums, h, *others)
+        return step(add_product(drive_n, h, constant, before, samples_last), h, *others)
 
     return step_by_step(one, deferred(drive, weight, before), state, valid)
 
 
+def add_product(
+    drive: Tensor, factor: Tensor, constant: Tensor, before: list[Tensor], samples_last: bool = False
+) -> Tensor:
+    """drive (B, N) + factor (B, H) constant^T, with a detached weight (N, H). The factor goes to `before`: see
+    `deferred`. Networks that torch.vmap calls together have one product for all."""
+    if batched(drive, factor, constant):
+
+        def run(size: int, shared: list[bool], *tensors: Tensor) -> list[Tensor]:
+            drive, factor, constant = spread(size, shared, tensors)
+            before.append(factor.detach())
+            if samples_last:
+                return [torch.baddbmm(drive.mT, constant, factor.mT).mT]
+            return [torch.baddbmm(drive, factor, constant.mT)]
+
+        return for_all(run, drive, factor, constant)[0]
+    before.append(factor.detach())
+    return torch.addmm(drive.T, constant, factor.T).T if samples_last else torch.addmm(drive, factor, constant.T)
+
+
 def deferred(drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
     """The drive (T, B, N) as it is, for a loop that adds to drive_n a product with the detached weight (N, H), and
-    appends to `before` what it multiplied (B, H): the weight gets its gradient after the loop."""
-    return _Deferred.apply(drive, weight, before)
+    appends to `before` what it multiplied (B, H): the weight gets its gradient after the loop. Of networks that
+    torch.vmap calls together, `before` has all of them: `add_product` and `of_all` see to that."""
+    if batched(drive, weight):
+
+        def run(size: int, shared: list[bool], *tensors: Tensor) -> list[Tensor]:
+            return [_Deferred.apply(*spread(size, shared, tensors), before)]  # pyright: ignore[reportReturnType]
+
+        return for_all(run, drive, weight)[0]
+    return _Deferred.apply(drive, weight, before)  # pyright: ignore[reportReturnType]
 
 
 class _Deferred(torch.autograd.Function):
-    """The drive (T, B, N) as it is; its gradient is also that of all sums, from which the weight's follows."""
+    """The drive (T, B, N), or (M, T, B, N) of M networks, as it is; its gradient is also that of all sums, from which
+    the weight's follows."""
 
     @staticmethod
     def forward(ctx: Any, drive: Tensor, weight: Tensor, before: list[Tensor]) -> Tensor:
@@ -277,8 +302,8 @@ class _Deferred(torch.autograd.Function):
         (slopes,), (weight,) = gradients, ctx.saved_tensors
         if not ctx.needs_input_grad[1]:
             return slopes, None, None
-        before = torch.stack(ctx.before).flatten(0, 1) if ctx.before else weight.new_zeros(0, weight.shape[1])
-        return *_Once.apply(slopes, before.to(slopes.dtype), weight), None
+        factors = torch.stack(ctx.before, -3).flatten(-3, -2) if ctx.before else weight[..., :0, :]
+        return *_Once.apply(slopes, factors.to(slopes.dtype), weight), None
 
 
 class _Once(torch.autograd.Function):
@@ -288,7 +313,7 @@ class _Once(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, slopes: Tensor, before: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return slopes.view_as(slopes), slopes.flatten(0, 1).T @ before
+        return slopes.view_as(slopes), slopes.flatten(-3, -2).mT @ before
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> None:

@@ -35,8 +35,9 @@ from torch.nn.functional import dropout, linear
 
 from glstm.analysis.operations import count_ops
 from glstm.cells.fusing import fused
-from glstm.cells.recurrent import deferred, held
+from glstm.cells.recurrent import add_product, deferred, held
 from glstm.cells.skipping import Skipping, lstm, share
+from glstm.ops.side_by_side import of_all
 
 SKIP_OPS = 4  # of a step that is skipped: 1 - u~, the minimum, the sum, and the comparison that rounds
 
@@ -92,7 +93,7 @@ class SkipRNN(Skipping):
         for n in range(len(x)):
             new = self._candidates([drive[n] for drive in drives], weights, old, multiplied)
             new, wish_after, u = _skip(wish, new, _flat(old), reads, offsets[n], self.training)
-            read_by_gate.append(new[-1].detach())
+            read_by_gate.append(of_all(new[-1]).detach())
             if valid is not None:
                 *new, wish_after = held(valid[n], (*new, wish_after), (*_flat(old), wish))
             old, wish = self._in_layers(new), wish_after
@@ -121,7 +122,7 @@ class SkipRNN(Skipping):
                 drive = (recurrent.new_zeros(len(recurrent)) if bias is None else bias).expand(*x.shape[:2], -1)
                 weight = torch.cat((recurrent, forward), 1)
             drives.append(deferred(drive, weight, factors).unbind())
-            weights.append(weight.detach().T)
+            weights.append(weight.detach())
         return weights, drives
 
     def _candidates(
@@ -132,8 +133,7 @@ class SkipRNN(Skipping):
         below: Tensor | None = None
         for number, (drive, weight, state) in enumerate(zip(drives, weights, old, strict=True)):
             factor = state[0] if below is None else torch.cat((state[0], below), 1)
-            multiplied[number].append(factor.detach())
-            new = self.rule(torch.addmm(drive, factor, weight), *state)
+            new = self.rule(add_product(drive, factor, weight, multiplied[number]), *state)
             found += new
             below = dropout(new[0], self.dropout, self.training) if self.dropout else new[0]
         return found

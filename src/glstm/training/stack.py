@@ -25,6 +25,7 @@ Values = dict[str, Tensor]  # parameters and buffers by name; of several network
 
 ALIGNED = 16  # numbers: every row begins at a multiple of this, because matrix products round depending on alignment
 OWN_TO_TORCH = frozenset(vars(nn.Module())) - {"training"}  # attributes that every module has
+NO_OPTIONS = frozenset({"_draws", "_own", "_tables", "seen"})  # of a gated layer: what it was given, met and keeps
 
 
 class Stack:
@@ -296,7 +297,8 @@ def _options(module: nn.Module) -> tuple:
         )
     if type(module) in (nn.RNN, nn.LSTM, nn.GRU):  # which keep their weights in further lists
         return tuple(getattr(module, name) for name in ("mode", "batch_first", "dropout", "bidirectional", "proj_size"))
-    own = {name: value for name, value in vars(module).items() if name not in OWN_TO_TORCH}
+    no_options = OWN_TO_TORCH | NO_OPTIONS if isinstance(module, GatedLSTM) else OWN_TO_TORCH
+    own = {name: value for name, value in vars(module).items() if name not in no_options}
     return tuple((name, _known(value)) for name, value in sorted(own.items()))
 
 

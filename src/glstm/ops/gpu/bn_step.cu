@@ -1,11 +1,12 @@
 // A step of the batch-normalised LSTM between two products with R, in training: a warp takes a unit, its lanes the samples, so
-// every sum over the batch stays in the warp. The sums are added in the same order each time.
+// every sum over the batch stays in the warp. The sums are added in the same order each time. Networks that train together are
+// rows of the grid.
 //
 // Constants, given when this is compiled: PER_LANE samples of a lane, at least B / 32; EXACT and LOGISTIC of cell.cuh.
 //
-// Shapes, with the samples next to each other: sums R h, drive, d_sums, d_drive (T, 4H, B); c, h, dh (T + 1, H, B), before the
-// first step and after each; dc (H, B). scales (6, H): gamma of i f g o, gamma and beta of c; d_scales (T, 6, H), a step's
-// share each. found (T, 2, 5, H): means and variances of the four sums and of c.
+// Shapes of one network, with the samples next to each other: sums R h, drive, d_sums, d_drive (T, 4H, B); c, h, dh
+// (T + 1, H, B), before the first step and after each; dc (H, B). scales (6, H): gamma of i f g o, gamma and beta of c; d_scales
+// (T, 6, H), a step's share each. found (T, 2, 5, H): means and variances of the four sums and of c.
 
 #define EVERYBODY 0xffffffffu
 #define EACH _Pragma("unroll") for (int j = 0; j < PER_LANE; j++)
@@ -70,8 +71,10 @@ bn_forward(const float *sums, const float *drive, const float *scales, float *c,
   const int unit = blockIdx.x;
   const Samples samples{(int)threadIdx.x, B};
   const i64 row = (i64)unit * B, gate = (i64)H * B;
-  sums += 4 * n * gate + row, drive += 4 * n * gate + row, c += n * gate + row, h += (n + 1) * gate + row;
-  found += (i64)n * 10 * H + unit, scales += unit;
+  const i64 step = (i64)blockIdx.y * T + n, state_before = step + blockIdx.y; // of all networks'
+  sums += 4 * step * gate + row, drive += 4 * step * gate + row, c += state_before * gate + row;
+  h += (state_before + 1) * gate + row;
+  found += step * 10 * H + unit, scales += blockIdx.y * 6 * H + unit;
 
   float v[4][PER_LANE], given[4][PER_LANE], state[PER_LANE], means[5], variances[5];
 #pragma unroll
@@ -104,9 +107,11 @@ bn_backward(const float *sums, const float *drive, const float *scales, const fl
   const int unit = blockIdx.x;
   const Samples samples{(int)threadIdx.x, B};
   const i64 row = (i64)unit * B, gate = (i64)H * B;
-  sums += 4 * n * gate + row, drive += 4 * n * gate + row, c += n * gate + row, dh += (n + 1) * gate + row, dc += row;
-  d_sums += 4 * n * gate + row, d_drive += 4 * n * gate + row;
-  found += (i64)n * 10 * H + unit, scales += unit, d_scales += (i64)n * 6 * H + unit;
+  const i64 step = (i64)blockIdx.y * T + n, state_before = step + blockIdx.y; // of all networks'
+  sums += 4 * step * gate + row, drive += 4 * step * gate + row, c += state_before * gate + row;
+  dh += (state_before + 1) * gate + row, dc += blockIdx.y * gate + row;
+  d_sums += 4 * step * gate + row, d_drive += 4 * step * gate + row;
+  found += step * 10 * H + unit, scales += blockIdx.y * 6 * H + unit, d_scales += step * 6 * H + unit;
 
   float v[4][PER_LANE], a[4][PER_LANE], before[PER_LANE], now[PER_LANE], slope_h[PER_LANE], slope_c[PER_LANE];
 #pragma unroll
