@@ -58,13 +58,14 @@ MAY_IMPORT = {
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
+    "explore": {"analysis", "data", "gated", "gates", "models", "runtime", "scaling", "training"},
     "bench": {
         "", "analysis", "cells", "data", "models", "ops", "plots", "recipes", "runtime", "streaming", "training",
         *LAYERS,
     },
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
-        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "models", "ops", "plots", "predictions",
+        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "models", "ops", "plots", "predictions",
         "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},

@@ -1,0 +1,238 @@
+// One network: its figures, its gates, one unit, and the sample that it reads.
+
+import { Answer } from "./answer.js";
+import { make, moment, operations, percent, plural, precise, threshold, timeWord, whole } from "./dom.js";
+import { opennessAt, relativeTimes, windowsOf } from "./gate.js";
+import { Reading } from "./network.js";
+import { GatePicture, drawCounts, drawWindow } from "./picture.js";
+import { drawImage, drawLamps, drawLines } from "./sample.js";
+import { Costs } from "./schedule.js";
+
+const AT_ONCE = 25; // milliseconds for which a reading may hold up a frame
+
+export class Panel {
+  constructor(run, number, thresholds) {
+    Object.assign(this, { run, number, thresholds, at: 0, row: 0, reading: null });
+    this.gated = run.layer !== null;
+    this.costs = this.gated ? new Costs(run, thresholds.length) : null;
+    this.times = this.gated ? relativeTimes(run, run.times, run.steps) : null;
+    this.row = this.gated ? Math.floor(run.layer.units / 2) : 0;
+    this.element = make("section", { class: "run card", "aria-labelledby": `run${number}` });
+    this.element.append(make("h2", { id: `run${number}` }, run.name), make("p", { class: "soft about" }, about(run)));
+    this.figures = make("dl", { class: "figures" });
+    this.element.append(this.figures);
+    if (run.no_network) this.element.append(make("p", { class: "note" }, run.no_network));
+    if (this.gated) this.addGates();
+    this.addSample();
+  }
+
+  addGates() {
+    const { run, number } = this;
+    const canvas = make("canvas", { class: "gates", role: "img" });
+    canvas.style.height = `${Math.min(380, Math.max(150, run.layer.units * 6))}px`;
+    this.picture = new GatePicture(canvas, this.thresholds);
+    this.counts = make("canvas", { class: "counts", role: "img" });
+    this.lines = this.drawsLines ? make("canvas", { class: "lines", role: "img" }) : null;
+    const head = make("div", { class: "head" }, make("h3", {}, "Units by moment, over time"));
+    if (run.places.length > 1) {
+      const options = run.places.map((place, at) => make("option", { value: at }, place.name));
+      const choice = make("select", { "aria-label": `Which layer of ${run.name}`, autocomplete: "off" }, ...options);
+      choice.addEventListener("change", () => this.choose(Number(choice.value)));
+      head.append(choice);
+    }
+    const key = make("p", { class: "key soft" }, "closed", make("i", { class: "ramp" }), "open (k = 1)", make("i", { class: "shade" }), "closed by the threshold");
+    this.countsText = make("p", { class: "soft axis-text" });
+    const ends = make("p", { class: "axis soft" }, ...[0, 0.5, 1].map((share) => make("span", {}, `${share ? "" : `${timeWord(run)} `}${moment(run, Math.round(share * (run.steps - 1)))}`)));
+    this.unit = make("input", { type: "range", id: `unit${number}`, min: 0, max: run.layer.units - 1, step: 1, autocomplete: "off" });
+    this.unit.value = this.row;
+    this.unit.addEventListener("input", () => this.select(Number(this.unit.value)));
+    this.unitText = make("p", { class: "unit-text" });
+    this.window = make("canvas", { class: "window", role: "img" });
+    const follow = (event) => {
+      const box = canvas.getBoundingClientRect();
+      const share = (event.clientY - box.top) / box.height;
+      this.select(Math.min(run.layer.units - 1, Math.max(0, Math.floor(share * run.layer.units))));
+    };
+    canvas.addEventListener("pointermove", follow);
+    canvas.addEventListener("pointerdown", follow);
+    this.element.append(
+      make("div", { class: "part" }, head, key, canvas, this.counts, ends, this.countsText),
+      make("div", { class: "part" },
+        make("div", { class: "head" }, make("h3", {}, "One unit's window")),
+        make("div", { class: "row" }, make("label", { for: this.unit.id }, "Unit"), this.unit),
+        this.window, this.unitText),
+    );
+    this.choose(0);
+  }
+
+  get drawsLines() {
+    return this.run.samples.length > 0 && !this.run.task.image;
+  }
+
+  addSample() {
+    const { run } = this;
+    if (!run.samples.length) {
+      const hint = run.task ? "There are no sequences besides those of training, so none is shown." : "This folder knows no data: name some by --test, and the network reads them here.";
+      this.element.append(make("p", { class: "note" }, hint));
+      return;
+    }
+    const image = run.task.image;
+    this.drawn = make("canvas", { class: image ? "image" : "lines", role: "img" });
+    if (!image) this.drawn.style.height = `${Math.min(260, Math.max(90, 56 * run.task.channels.length))}px`;
+    const names = image ? null : make("p", { class: "soft axis-text" }, `From top to bottom: ${run.task.channels.slice(0, 8).join(", ")}${run.task.channels.length > 8 ? ", ..." : ""}.`);
+    const seen = make("div", { class: image ? "seen" : "seen wide" }, make("h4", {}, image ? "What it has read" : "What it reads"), this.drawn, names);
+    const parts = [seen];
+    if (run.network) {
+      this.lamps = make("canvas", { class: "lamps", role: "img" });
+      this.lampsTitle = make("h4", {}, "Open units");
+      this.answer = new Answer(run, this.number);
+      parts.push(make("div", { class: "lit" }, this.lampsTitle, this.lamps), this.answer.element);
+    }
+    this.element.append(make("div", { class: "part" }, make("h3", {}, "A sample, step by step"), make("div", { class: "stage" }, ...parts)));
+  }
+
+  choose(at) {
+    this.at = at;
+    this.picture.show(this.run.places[at].levels, this.run.layer.units, this.run.steps);
+    this.changed?.();
+  }
+
+  select(row) {
+    this.row = row;
+    this.unit.value = row;
+    this.changed?.();
+  }
+
+  sampleAt(state) {
+    return this.run.samples[Math.min(state.sample, this.run.samples.length - 1)];
+  }
+
+  // Everything again for a state { position, sample, step }. Returns whether a reading is still under way.
+  draw(state) {
+    const sample = this.sampleAt(state);
+    const step = sample ? Math.min(state.step, sample.steps - 1) : 0;
+    this.drawFigures(state);
+    const cursor = this.cursorOf(sample, step);
+    if (this.gated) this.drawGates(state, cursor);
+    if (!sample) return false;
+    const words = `Sample ${state.sample + 1} of ${this.run.task.name}, read up to step ${step + 1} of ${sample.steps}`;
+    this.drawn.setAttribute("aria-label", words);
+    if (this.run.task.image) drawImage(this.drawn, this.run, sample, step);
+    else drawLines(this.drawn, sample, step, this.partOf(sample));
+    return this.run.network ? this.drawReading(state, sample, step) : false;
+  }
+
+  // Which part of the time axis the sample takes.
+  partOf(sample) {
+    return sample.times ? 1 : sample.steps / this.run.steps;
+  }
+
+  cursorOf(sample, step) {
+    if (!sample) return null;
+    if (!sample.times) return (step + 0.5) / this.run.steps;
+    const { times, steps } = this.run;
+    return (sample.times[step] - times[0]) / (times[steps - 1] - times[0] || 1);
+  }
+
+  drawFigures({ position }) {
+    const { run } = this;
+    const found = [];
+    if (this.gated) {
+      const price = this.costs.at(position);
+      const fewer = price.lstm / price.operations;
+      const own = run.task?.own_times ? ", mean of the samples here" : run.lengths ? ", on average" : "";
+      found.push(["open", percent(price.open), price.open, "of all units and steps"]);
+      const beside = run.layer.always_open ? "a sequence: every unit, at every step" : `a sequence${own}; an LSTM takes ${operations(price.lstm)}${fewer >= 1.05 ? `, ${precise(fewer)} times as many` : ""}`;
+      found.push(["operations", operations(price.operations), price.operations, beside]);
+    } else if (run.cost) {
+      found.push(["operations", operations(run.cost.ops), run.cost.ops, `a sequence, ${percent(run.cost.updates)} of its steps updated`]);
+    }
+    if (run.errors) found.push(this.errorFigure(position));
+    const cells = found.map(([name, text, value, beside]) =>
+      make("div", { class: name === "open" || name === "operations" ? name : "error" }, make("dt", {}, name), make("dd", {}, make("b", { "data-value": value }, text), make("small", {}, beside))),
+    );
+    this.figures.replaceChildren(...cells);
+    this.inWords = found.map(([name, text]) => `${name} ${text}`).join(", ");
+  }
+
+  // Measured at few thresholds: between two of them, those two are said.
+  errorFigure(position) {
+    const { task, errors } = this.run;
+    const { measured, sequences, of } = errors;
+    const on = `measured on ${sequences < of ? `${whole(sequences)} of ${whole(of)}` : whole(of)} ${task.part} sequences`;
+    const limit = this.thresholds[position];
+    const here = measured.find((one) => one.threshold === null || one.threshold === limit);
+    if (here) return [task.metric, here.text, here.error, on];
+    const below = measured.filter((one) => one.threshold < limit).at(-1);
+    const above = measured.find((one) => one.threshold > limit);
+    if (!above) return [task.metric, "not measured", "", `beyond ${threshold(below.threshold)}, where it is ${below.text}`];
+    const text = below.text === above.text ? below.text : `${below.text} – ${above.text}`;
+    return [task.metric, text, "", `at ${threshold(below.threshold)} and at ${threshold(above.threshold)}, the nearest thresholds measured`];
+  }
+
+  drawGates({ position }, cursor) {
+    const { run } = this;
+    const [place, schedule] = [run.places[this.at], this.costs.shared[this.at]];
+    this.picture.draw(position, { cursor, row: this.row });
+    const { most } = drawCounts(this.counts, schedule, position, cursor);
+    this.countsText.textContent = `Below: units open at once, at most ${whole(most)} of ${whole(run.layer.units)}.`;
+    const words = this.describeUnit(position);
+    this.unitText.textContent = words;
+    this.unit.setAttribute("aria-valuetext", words);
+    this.picture.canvas.setAttribute("aria-label", `Openness of ${plural(run.layer.units, "unit")}, by moment, over ${plural(run.steps, "step")}: ${this.inWords}`);
+    this.counts.setAttribute("aria-label", `Units open at each step, at most ${most}`);
+    const limit = this.thresholds[position];
+    drawWindow(this.window, { place, row: this.row, steps: run.steps, times: this.times, limit, position, cursor });
+    this.window.setAttribute("aria-label", words);
+  }
+
+  describeUnit(position) {
+    const { run, row } = this;
+    const place = run.places[this.at];
+    const unit = place.order[row];
+    const name = `Unit ${whole(row + 1)} of ${whole(run.layer.units)} by moment (number ${whole(unit)})`;
+    const windows = windowsOf(place.levels, row, run.steps, position);
+    const values = Object.entries(place.values).map(([value, all]) => `${value} ${precise(all[unit])}`).join(", ");
+    const ending = values ? ` ${values}.` : "";
+    if (!windows.length) return `${name}: never open at this threshold.${ending}`;
+    const word = timeWord(run);
+    const open = windows.reduce((sum, [from, to]) => sum + to - from + 1, 0);
+    let best = windows[0][0];
+    let most = -1;
+    for (const [from, to] of windows) {
+      for (let step = from; step <= to; step++) {
+        const k = opennessAt(place, place, row, step, run.steps, this.times[step]);
+        if (k > most) [best, most] = [step, k];
+      }
+    }
+    const first = `from ${word} ${moment(run, windows[0][0])} to ${moment(run, windows[0][1])}`;
+    const where = windows.length > 1 ? `in ${windows.length} windows, the first ${first}` : first;
+    return `${name}: open ${where}, ${plural(open, "step")} in all; most open at ${word} ${moment(run, best)}, k = ${most.toFixed(2)}.${ending}`;
+  }
+
+  drawReading(state, sample, step) {
+    if (this.reading?.sample !== sample || this.reading.position !== state.position) {
+      this.reading = new Reading(this.run, sample, state.position);
+    }
+    const { reading } = this;
+    const done = reading.advance(AT_ONCE);
+    this.answer.wait(done ? null : reading.progress);
+    if (!done) return true;
+    const open = drawLamps(this.lamps, reading, this.at, step);
+    this.lampsTitle.textContent = `${whole(open)} of ${whole(this.run.layer.units)} units open`;
+    this.lamps.setAttribute("aria-label", `${open} units are open at step ${step + 1}`);
+    this.answer.draw(reading, step, this.partOf(sample));
+    return false;
+  }
+}
+
+function about(run) {
+  const parts = [];
+  if (run.layer) {
+    const count = run.places.length > 1 ? ` in ${plural(run.places.length / run.layer.directions, "layer")}${run.layer.directions > 1 ? ", both directions" : ""}` : "";
+    parts.push(run.layer.always_open ? "LSTM" : `${run.layer.gate} gates`, `${plural(run.layer.units, "unit")}${count}`);
+    if (run.layer.threshold) parts.push(`trained at threshold ${threshold(run.layer.threshold)}`);
+  } else parts.push(run.cell);
+  parts.push(plural(run.steps, "step"), plural(run.parameters, "parameter"));
+  return `${run.task ? `${run.task.name}: ` : ""}${parts.join(", ")}`;
+}
