@@ -68,7 +68,8 @@ def explore(
     if static is not None:
         _require_own(static, MARK)
     where = available_device(device or "auto")
-    networks = [_shown(load(one, given, data, where, last=last)) for one in folders]
+    names = _names(folders)
+    networks = [_shown(load(one, given, data, where, last=last), names[one]) for one in folders]
     text = page_of(networks, sequences)
     if static is not None:
         write(static, text)
@@ -77,12 +78,20 @@ def explore(
     _serve(text, port or 0, not no_browser)
 
 
-def _shown(subject: Subject) -> "Shown":
+def _names(folders: list[Path]) -> dict[Path, str]:
+    """By the last parts of their paths, as many as tell them apart."""
+    parts = 1
+    while parts < 9 and len({folder.resolve().parts[-parts:] for folder in folders}) < len(folders):
+        parts += 1
+    return {folder: "/".join(folder.resolve().parts[-parts:]) for folder in folders}
+
+
+def _shown(subject: Subject, name: str) -> "Shown":
     from glstm.explore.gather import Shown
 
     task = subject.task
     times = task.grid() if task is not None and task.own_times else subject.schedule()
-    return Shown(str(subject.path), subject.model, task, times, subject.path)
+    return Shown(name, subject.model, task, times, subject.path)
 
 
 def page_of(networks: "list[Shown]", sequences: int | None = None) -> str:

@@ -21,6 +21,7 @@ from glstm.models import SequenceModel
 from glstm.training.evaluate import CellCost, cell_cost, evaluating, predict_with, threshold_at
 
 BATCH = 100
+USUAL = 0.01  # the paper's threshold: where the slider stands for networks that were trained without one
 MOST_MEASURED = 500  # sequences on which the error is measured
 MOST_OPERATIONS = 1e12  # of all thresholds together, counted as an LSTM's: about a minute
 CURVES = ("train_loss", "validation_error", "test_error", "mean_k", "open_share")
@@ -51,7 +52,7 @@ def gather(
     thresholds = positions(own)
     return {
         "thresholds": thresholds,
-        "start": thresholds.index(own[0]) if own else 0,
+        "start": thresholds.index(next((one for one in own if one), USUAL)),
         "runs": [_run(one, thresholds, sequences, on_step) for one in networks],
     }
 

@@ -40,8 +40,13 @@ export class Chart {
       svg.append(make("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y, y2: y }));
       svg.append(make("text", { x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" }, format(tick)));
     }
-    for (const [at, text] of this.options.xTicks ?? even(...xs, 5).filter(Number.isInteger).map((one) => [one, precise(one)])) {
+    const places = this.options.xTicks ?? even(...xs, 5).filter((one) => Number.isInteger(one) && one <= xs[1]).map((one) => [one, precise(one)]);
+    let free = 0;
+    for (const [at, text] of places) {
+      const half = 3.6 * text.length;
+      if (this.x(at) - half < free) continue;
       svg.append(make("text", { x: this.x(at), y: HEIGHT - 8, "text-anchor": "middle" }, text));
+      free = this.x(at) + half + 8;
     }
     for (const one of series) svg.append(this.line(one));
     this.cursor = make("line", { class: "cursor", y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom });

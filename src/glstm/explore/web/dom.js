@@ -54,21 +54,27 @@ export const percent = (share) => `${precise(100 * share)} %`;
 export function precise(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace("e+", "e").replace(".0e", "e");
   return size >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(size >= 10 ? 3 : 2)));
 }
 
 export function operations(count) {
-  if (count >= 1e9) return `${(count / 1e9).toFixed(2)} G`;
-  if (count >= 1e6) return `${(count / 1e6).toFixed(count >= 1e7 ? 1 : 2)} M`;
-  return count >= 1e4 ? `${(count / 1e3).toFixed(1)} k` : whole(count);
+  if (count < 1e4) return whole(count);
+  const [size, letter] = count < 1e6 ? [1e3, "k"] : count < 1e9 ? [1e6, "M"] : [1e9, "G"];
+  const digits = count / size < 10 ? 2 : count / size < 100 ? 1 : 0;
+  return `${Number((count / size).toFixed(digits))} ${letter}`;
 }
 
-export const whole = (count) => Math.round(count).toLocaleString("en");
+const GROUPED = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+export const whole = (count) => GROUPED.format(count);
 
 export const plural = (count, what) => `${whole(count)} ${what}${count === 1 ? "" : "s"}`;
 
-export const threshold = (value) => String(Number(value.toPrecision(3)));
+export function threshold(value) {
+  const short = Number(value.toPrecision(3));
+  return value && value < 1e-4 ? short.toExponential() : String(short);
+}
 
 // The time of a step, in words: its number, or its time if steps have times.
 export function moment(run, step, times = run.times) {

@@ -137,18 +137,27 @@ function setUpPrice() {
   const xTicks = [0, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 0.9].map(shown).filter(Boolean);
   const common = { xTicks, xRange: [0, thresholds.length - 1], cursor: true };
   if (known.length) {
-    const series = known.map((panel) => ({
-      colour: runColour(panel.number), dots: true,
-      x: panel.run.errors.measured.map((one) => thresholds.indexOf(one.threshold)),
-      y: panel.run.errors.measured.map((one) => one.error),
-    }));
+    const series = panels.filter(({ run }) => run.errors).map(errorSeries);
     const { metric, as_percent: share } = known[0].run.task;
     add("price-charts", { ...common, series, title: `${metric}, by threshold`, label: `Measured ${metric} at ${series[0].x.length} thresholds; the table below has the numbers`, yFormat: share ? (y) => `${precise(100 * y)} %` : precise });
     find("price-table").append(table(known));
   } else find("price").querySelector("details").hidden = true;
-  const series = gated.map((panel) => ({ colour: runColour(panel.number), x: all, y: all.map((at) => panel.costs.at(at).operations || NaN) }));
+  const counted = panels.filter((panel) => panel.costs || panel.run.cost);
+  const series = counted.map((panel) => ({
+    colour: runColour(panel.number), x: all, y: all.map((at) => (panel.costs ? panel.costs.at(at).operations : panel.run.cost.ops) || NaN),
+  }));
   add("price-charts", { ...common, series, title: "operations of a sequence, by threshold", label: "Operations of a sequence at every threshold", yFormat: operations });
-  legend(find("price-legend"), gated.map((panel) => ({ name: panel.run.name, colour: runColour(panel.number) })));
+  legend(find("price-legend"), panels.map((panel) => ({ name: panel.run.name, colour: runColour(panel.number) })));
+}
+
+// Dots where it was measured; a network without gates has one error, whatever the threshold is.
+function errorSeries({ run, number }) {
+  const { measured } = run.errors;
+  if (measured[0].threshold === null) {
+    return { colour: runColour(number), x: [0, thresholds.length - 1], y: [measured[0].error, measured[0].error] };
+  }
+  const x = measured.map((one) => thresholds.indexOf(one.threshold));
+  return { colour: runColour(number), dots: true, x, y: measured.map((one) => one.error) };
 }
 
 function table(known) {
@@ -195,6 +204,7 @@ function redraw() {
 }
 
 find("title").textContent = runs.map((run) => run.name).join(" and ");
+if (runs.length === 1) panels[0].element.querySelector("h2").classList.add("unseen"); // the page's title says it
 find("lead").textContent = gated.length
   ? "Every unit opens only around its own moment. Move the threshold: units that are less open are closed, and cost nothing."
   : "Nothing here can be closed: every unit works at every step.";

@@ -124,7 +124,8 @@ class Units {
     this.sums = new Float64Array(4 * units); // of contributions of units that did not change in the step before
     this.wasOpen = new Uint8Array(units);
     this.everOpen = new Uint8Array(units);
-    this.changed = []; // units that were open at the step before
+    this.total = new Float64Array(4);
+    this.changed = new Int32Array(0); // units that were open at the step before
     this.left = []; // units that closed at that step, and [unit, h before] of those that opened at it
     this.entered = [];
   }
@@ -136,11 +137,11 @@ class Units {
     for (let row = 0; row < this.count; row++) if (reading.isOpen(at, row, step)) rows.push(row);
     if (rows.length) reading.input(at, step, this.x);
     const made = rows.map((row) => this.made(place.order[row], reading.openness(at, row, step)));
-    const units = rows.map((row) => place.order[row]);
+    const units = Int32Array.from(rows, (row) => place.order[row]);
     this.settle(units);
-    made.forEach(([newH, newC], place_) => {
-      h[units[place_]] = newH;
-      this.c[units[place_]] = newC;
+    made.forEach(([newH, newC], n) => {
+      h[units[n]] = newH;
+      this.c[units[n]] = newC;
     });
     reading.states[at].set(h, step * this.count);
   }
@@ -150,12 +151,13 @@ class Units {
     const { count, weights, x, h, c, sums } = this;
     if (this.wasOpen[unit]) this.update(unit);
     else this.sumUp(unit);
-    const total = [0, 0, 0, 0];
+    const { w_ih, w_hh, bias } = weights;
+    const { changed, total } = this;
     for (let gate = 0; gate < 4; gate++) {
       const row = gate * count + unit;
-      let sum = weights.bias[row] + sums[4 * unit + gate];
-      for (let from = 0, w = row * x.length; from < x.length; from++, w++) sum += weights.w_ih[w] * x[from];
-      for (const other of this.changed) sum += weights.w_hh[row * count + other] * h[other];
+      let sum = bias[row] + sums[4 * unit + gate];
+      for (let from = 0, w = row * x.length; from < x.length; from++, w++) sum += w_ih[w] * x[from];
+      for (let n = 0, w = row * count; n < changed.length; n++) sum += w_hh[w + changed[n]] * h[changed[n]];
       total[gate] = sum;
     }
     const newC = sigmoid(total[1]) * c[unit] + sigmoid(total[0]) * this.candidate(total[2]);
@@ -191,7 +193,7 @@ class Units {
     const isOpen = new Uint8Array(this.count);
     for (const unit of units) isOpen[unit] = 1;
     this.left = this.changed.filter((unit) => !isOpen[unit]);
-    this.entered = units.filter((unit) => !this.wasOpen[unit]).map((unit) => [unit, this.h[unit]]);
+    this.entered = Array.from(units.filter((unit) => !this.wasOpen[unit]), (unit) => [unit, this.h[unit]]);
     for (const unit of units) this.everOpen[unit] = 1;
     this.wasOpen = isOpen;
     this.changed = units;

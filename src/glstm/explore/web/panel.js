@@ -1,14 +1,15 @@
 // One network: its figures, its gates, one unit, and the sample that it reads.
 
 import { Answer } from "./answer.js";
-import { make, moment, operations, percent, plural, precise, threshold, timeWord, whole } from "./dom.js";
+import { colour, make, moment, operations, percent, plural, precise, threshold, timeWord, whole } from "./dom.js";
 import { opennessAt, relativeTimes, windowsOf } from "./gate.js";
 import { Reading } from "./network.js";
 import { GatePicture, drawCounts, drawWindow } from "./picture.js";
 import { drawImage, drawLamps, drawLines } from "./sample.js";
 import { Costs } from "./schedule.js";
 
-const AT_ONCE = 25; // milliseconds for which a reading may hold up a frame
+// Milliseconds for which a reading may hold up a frame. One that is not done at first waits until the slider rests.
+const [AT_FIRST, LATER, REST] = [6, 20, 150];
 
 export class Panel {
   constructor(run, number, thresholds) {
@@ -32,7 +33,6 @@ export class Panel {
     canvas.style.height = `${Math.min(380, Math.max(150, run.layer.units * 6))}px`;
     this.picture = new GatePicture(canvas, this.thresholds);
     this.counts = make("canvas", { class: "counts", role: "img" });
-    this.lines = this.drawsLines ? make("canvas", { class: "lines", role: "img" }) : null;
     const head = make("div", { class: "head" }, make("h3", {}, "Units by moment, over time"));
     if (run.places.length > 1) {
       const options = run.places.map((place, at) => make("option", { value: at }, place.name));
@@ -65,10 +65,6 @@ export class Panel {
     this.choose(0);
   }
 
-  get drawsLines() {
-    return this.run.samples.length > 0 && !this.run.task.image;
-  }
-
   addSample() {
     const { run } = this;
     if (!run.samples.length) {
@@ -76,17 +72,17 @@ export class Panel {
       this.element.append(make("p", { class: "note" }, hint));
       return;
     }
-    const image = run.task.image;
+    const { image, channels } = run.task;
     this.drawn = make("canvas", { class: image ? "image" : "lines", role: "img" });
-    if (!image) this.drawn.style.height = `${Math.min(260, Math.max(90, 56 * run.task.channels.length))}px`;
-    const names = image ? null : make("p", { class: "soft axis-text" }, `From top to bottom: ${run.task.channels.slice(0, 8).join(", ")}${run.task.channels.length > 8 ? ", ..." : ""}.`);
+    if (!image) this.drawn.style.height = `${Math.min(260, Math.max(90, 56 * channels.length))}px`;
+    const names = image || channels.length < 2 ? null : make("p", { class: "soft axis-text" }, `From top to bottom: ${channels.slice(0, 8).join(", ")}${channels.length > 8 ? ", ..." : ""}.`);
     const seen = make("div", { class: image ? "seen" : "seen wide" }, make("h4", {}, image ? "What it has read" : "What it reads"), this.drawn, names);
     const parts = [seen];
     if (run.network) {
       this.lamps = make("canvas", { class: "lamps", role: "img" });
       this.lampsTitle = make("h4", {}, "Open units");
       this.answer = new Answer(run, this.number);
-      parts.push(make("div", { class: "lit" }, this.lampsTitle, this.lamps), this.answer.element);
+      parts.push(make("div", { class: "lit" }, this.lampsTitle, this.lamps, make("p", { class: "soft" }, "Lit: open now. Tint: what a unit holds, blue above 0 and red below.")), this.answer.element);
     }
     this.element.append(make("div", { class: "part" }, make("h3", {}, "A sample, step by step"), make("div", { class: "stage" }, ...parts)));
   }
@@ -172,10 +168,13 @@ export class Panel {
 
   drawGates({ position }, cursor) {
     const { run } = this;
+    const key = [position, cursor, this.row, this.at, this.element.clientWidth, colour("ink")].join();
+    if (key === this.shown) return;
+    this.shown = key;
     const [place, schedule] = [run.places[this.at], this.costs.shared[this.at]];
     this.picture.draw(position, { cursor, row: this.row });
     const { most } = drawCounts(this.counts, schedule, position, cursor);
-    this.countsText.textContent = `Below: units open at once, at most ${whole(most)} of ${whole(run.layer.units)}.`;
+    this.countsText.textContent = `The band below the picture: how many units are open at once, at most ${whole(most)} of ${whole(run.layer.units)}.`;
     const words = this.describeUnit(position);
     this.unitText.textContent = words;
     this.unit.setAttribute("aria-valuetext", words);
@@ -213,9 +212,11 @@ export class Panel {
   drawReading(state, sample, step) {
     if (this.reading?.sample !== sample || this.reading.position !== state.position) {
       this.reading = new Reading(this.run, sample, state.position);
-    }
+      this.begun = performance.now();
+      this.reading.advance(AT_FIRST);
+    } else if (performance.now() - this.begun > REST) this.reading.advance(LATER);
     const { reading } = this;
-    const done = reading.advance(AT_ONCE);
+    const { done } = reading;
     this.answer.wait(done ? null : reading.progress);
     if (!done) return true;
     const open = drawLamps(this.lamps, reading, this.at, step);

@@ -128,8 +128,14 @@ export function drawWindow(canvas, { place, row, steps, times, limit, position, 
   }
   context.fillStyle = colour("k1");
   context.globalAlpha = 0.45;
-  const half = width / columns / 2;
-  for (const { x, y, open } of points) if (open) context.fillRect(x - half, y, 2 * half + 0.5, height - y);
+  context.beginPath();
+  points.forEach(({ x, y, open }, at) => {
+    if (!open) return;
+    if (!points[at - 1]?.open) context.moveTo(x, height);
+    context.lineTo(x, y);
+    if (!points[at + 1]?.open) context.lineTo(x, height);
+  });
+  context.fill();
   context.globalAlpha = 1;
   context.strokeStyle = colour("k2");
   context.lineWidth = 1.75;

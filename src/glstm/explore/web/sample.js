@@ -3,6 +3,9 @@
 import { blend, channels, colour, runColour, surface } from "./dom.js";
 import { drawCursor } from "./picture.js";
 
+const LARGEST_LAMP = 30;
+const TALLEST_LAMPS = 230;
+
 // An image whose pixels are the steps: what is read is bright, what is not is dim.
 export function drawImage(canvas, run, sample, step) {
   const { context, width } = surface(canvas);
@@ -78,10 +81,11 @@ function ranges(sample, input, columns) {
 
 // A lamp a unit, by moment: it lights up while the unit is open, and keeps a tint of the h that it holds.
 export function drawLamps(canvas, reading, at, step) {
-  const { context, width, height } = surface(canvas);
   const units = reading.run.layer.units;
-  const columns = lampColumns(units, width, height);
-  const size = Math.min(width / columns, height / Math.ceil(units / columns));
+  const columns = lampColumns(units, canvas.clientWidth);
+  const size = Math.min(LARGEST_LAMP, canvas.clientWidth / columns);
+  canvas.style.height = `${Math.ceil(units / columns) * size}px`;
+  const { context } = surface(canvas);
   const gap = size > 8 ? 2 : size > 4 ? 1 : 0;
   const [wash, lit] = [channels(colour("lamp")), channels(colour("lit"))];
   const signs = [channels(colour("c2")), channels(colour("c0"))];
@@ -91,26 +95,26 @@ export function drawLamps(canvas, reading, at, step) {
     const h = states[step * units + reading.run.places[at].order[row]];
     const tint = blend([wash, signs[h > 0 ? 1 : 0]], 0.65 * Math.min(1, Math.abs(h)));
     const isOpen = reading.isOpen(at, row, step);
-    const shown = isOpen ? blend([tint, lit], 0.25 + 0.75 * reading.openness(at, row, step)) : tint;
+    const shown = isOpen ? blend([tint, lit], 0.15 + 0.85 * reading.openness(at, row, step)) : tint;
     context.fillStyle = `rgb(${shown.map(Math.round).join(" ")})`;
     const [x, y] = [(row % columns) * size, Math.floor(row / columns) * size];
-    if (isOpen && size > 6) {
-      context.shadowColor = `rgb(${lit.join(" ")})`;
-      context.shadowBlur = size / 3;
-    }
     context.beginPath();
     context.roundRect(x + gap, y + gap, size - 2 * gap, size - 2 * gap, size / 5);
     context.fill();
-    context.shadowBlur = 0;
+    if (isOpen && size > 8) {
+      context.strokeStyle = colour("lit-edge");
+      context.lineWidth = 1.5;
+      context.stroke();
+    }
     open += isOpen;
   }
   return open;
 }
 
-function lampColumns(units, width, height) {
-  let columns = 1;
-  while (Math.ceil(units / columns) * (width / columns) > height) columns++;
-  return Math.min(columns, units);
+function lampColumns(units, width) {
+  let columns = Math.ceil(width / LARGEST_LAMP);
+  while (Math.ceil(units / columns) * (width / columns) > TALLEST_LAMPS) columns++;
+  return columns;
 }
 
 // How the answer forms over the steps: a line an output, so far as it is read.
