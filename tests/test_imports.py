@@ -65,8 +65,8 @@ MAY_IMPORT = {
     },
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
-        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "models", "ops", "plots", "predictions",
-        "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
+        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "models", "ops", "plots",
+        "predictions", "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

@@ -15,8 +15,8 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OPTIONS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
 PATIENCE = 300  # seconds to fetch it in
 
@@ -91,8 +91,8 @@ class OpenPage:
             waiting.wait_for_element_state("hidden")
 
     def move(self, name: str, value: int) -> None:
-        change = "([name, value]) => { const s = document.getElementById(name); s.value = value; s.dispatchEvent(new Event('input')); }"
-        self.page.evaluate(change, [name, value])
+        change = "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }"
+        self.page.eval_on_selector(f"#{name}", change, value)
         self.settle()
 
     def choose_sample(self, number: int) -> None:

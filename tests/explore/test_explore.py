@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from chromium import OpenPage, chromium
-from small_runs import SMALL, start
 from torch import nn
 from typer.testing import CliRunner
 
@@ -28,6 +27,7 @@ from glstm.explore.page import page
 from glstm.explore.server import make_server
 from glstm.gates import Gate
 from glstm.training.evaluate import cost, error_sums, mean_cost, threshold_at
+from small_runs import SMALL, start
 
 CLASSES = ("late", "early <b>")
 
@@ -251,7 +251,9 @@ def test_by_keyboard_and_for_screen_readers(tmp_path):
         shown.page.keyboard.press("Home")
         shown.settle()
         first = int(model.layer.mu_l0.argmin())
-        assert shown.page.get_attribute("#unit0", "aria-valuetext").startswith(f"Unit 1 of 6 by moment (number {first})")
+        assert shown.page.get_attribute("#unit0", "aria-valuetext").startswith(
+            f"Unit 1 of 6 by moment (number {first})"
+        )
         shown.page.hover(".gates", position={"x": 50, "y": 149})
         shown.settle()
         assert shown.text(".unit-text").startswith("Unit 6 of 6")

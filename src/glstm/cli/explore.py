@@ -11,6 +11,7 @@ from rich.progress import Progress
 from glstm.cli.folders import ScheduleOptions, Subject, load
 from glstm.cli.options import DataOption, DeviceOption, grouped
 from glstm.errors import UserError
+from glstm.storage import write_atomically
 
 if TYPE_CHECKING:
     from glstm.explore.gather import Shown
@@ -30,17 +31,21 @@ def explore(
     ],
     static: Annotated[
         Path | None,
-        typer.Option(help="Write the page to this file, which needs no other, instead of serving it.", show_default=False),
+        typer.Option(
+            help="Write the page to this file, which needs no other, instead of serving it.", show_default=False
+        ),
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Serve on this port; without it, on a free one.", min=1, max=65535, show_default=False)
+        int | None,
+        typer.Option(help="Serve on this port; without it, on a free one.", min=1, max=65535, show_default=False),
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
     sequences: Annotated[
         int | None,
         typer.Option(
             help="How many sequences to measure errors on; without it, up to 500, in about a minute.",
-            min=1, show_default=False,
+            min=1,
+            show_default=False,
         ),
     ] = None,
     last: Annotated[
@@ -53,11 +58,11 @@ def explore(
 ) -> None:
     """Look at trained networks in a browser: which unit opens when, and what a threshold costs and saves.
 
-    The page is served on this machine only, until Ctrl-C, or written by [bold]--static page.html[/]. Errors are measured
-    beforehand, at some thresholds, on validation sequences if there are some, else on test sequences. Openness and
-    operations are exact at every threshold, and the network itself runs in the page. A folder of save_pretrained
+    The page is served on this machine only, until Ctrl-C, or written by [bold]--static page.html[/]. Errors are
+    measured beforehand, at some thresholds, on validation sequences if there are some, else on test sequences. Openness
+    and operations are exact at every threshold, and the network itself runs in the page. A folder of save_pretrained
     knows no data: give --steps for its gates alone, or --test for all of it.
-    """  # fmt: skip
+    """
     from glstm.explore.page import MARK
     from glstm.training.fabric import available_device
 
@@ -72,7 +77,7 @@ def explore(
     networks = [_shown(load(one, given, data, where, last=last), names[one]) for one in folders]
     text = page_of(networks, sequences)
     if static is not None:
-        write(static, text)
+        write_atomically(static, text.encode())
         Console().print(f"{static}", highlight=False, soft_wrap=True, markup=False)
         return
     _serve(text, port or 0, not no_browser)
@@ -104,12 +109,6 @@ def page_of(networks: "list[Shown]", sequences: int | None = None) -> str:
         return page(gather(networks, sequences, lambda: progress.advance(bar)))
 
 
-def write(path: Path, text: str) -> None:
-    from glstm.storage import write_atomically
-
-    write_atomically(path, text.encode())
-
-
 def _require_own(path: Path, mark: str) -> None:
     """An earlier page may be replaced; a file of somebody else must not be lost."""
     try:
@@ -118,7 +117,9 @@ def _require_own(path: Path, mark: str) -> None:
     except OSError:  # there is none; if it cannot be written to, writing says so
         return
     if start and mark.encode() not in start:
-        raise UserError(f"{path} is there, and glstm explore did not write it: choose another --static, or move it away")
+        raise UserError(
+            f"{path} is there, and glstm explore did not write it: choose another --static, or move it away"
+        )
 
 
 def _serve(text: str, port: int, open_browser: bool) -> None:

@@ -4,6 +4,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,7 @@ def _has_sequences(shown: Shown) -> bool:
     return shown.task is not None and shown.task.size(part_to_show(shown.task)) > 0
 
 
-def _run(
-    shown: Shown, thresholds: list[float], sequences: int | None, on_step: Callable[[], object]
-) -> dict[str, Any]:
+def _run(shown: Shown, thresholds: list[float], sequences: int | None, on_step: Callable[[], object]) -> dict[str, Any]:
     model, task, layer = shown.model, shown.task, shown.layer
     times = _as_times(shown.times)
     cell = getattr(model, "layer", model)
@@ -88,13 +87,10 @@ def _run(
         "errors": None,
     }
     tables = None
-    if layer is not None:
+    if layer is not None and isinstance(model, SequenceModel):
         orders = orders_of(layer, times)
         made |= {"layer": layer_of(layer), "places": gates_of(layer, times, thresholds, orders)}
-
-        def tables(own: Tensor) -> list[dict[str, Any]]:
-            return tables_of(layer, own, thresholds, orders)
-
+        tables = partial(tables_of, layer, thresholds=thresholds, orders=orders)
         try:
             made["network"] = weights_of(model)
         except ValueError as error:

@@ -1,8 +1,8 @@
 """The thresholds at which the page's slider can stand, and tables of openness as places among them.
 
-A page that computed k itself would round it otherwise than Python, and some unit would be open on one side and closed on
-the other. So Python compares k with every threshold of the slider, and the page gets only the result: for each unit and
-step, how many of the thresholds lie below k. That is one byte, it is exact, and it says all that is needed to count.
+A page that computed k itself would round it otherwise than Python, and some unit would be open on one side and closed
+on the other. So Python compares k with every threshold of the slider, and the page gets only the result: for each unit
+and step, how many of the thresholds lie below k. That is one byte, it is exact, and it is all that counting needs.
 """
 
 from collections.abc import Iterable

@@ -36,7 +36,15 @@ export class Answer {
     if (task.classes) this.drawClasses(probabilities(network.head, outputs), target[0]);
     else this.drawValues(outputs, target);
     const targets = task.classes ? null : this.targets(reading.sample);
-    drawTrace(this.trace, { values: this.points, targets, step, steps: reading.steps, part: this.run.task.image ? 1 : part, strong: task.classes ? target[0] : null, number: this.number });
+    drawTrace(this.trace, {
+      values: this.points,
+      targets,
+      step,
+      steps: reading.steps,
+      part: this.run.task.image ? 1 : part,
+      strong: task.classes ? target[0] : null,
+      number: this.number,
+    });
   }
 
   sampled(reading) {
@@ -95,4 +103,5 @@ export class Answer {
   }
 }
 
-const precise3 = (value) => (Math.abs(value) >= 0.01 && Math.abs(value) < 1e5 ? String(Number(value.toPrecision(3))) : precise(value));
+const precise3 = (value) =>
+  Math.abs(value) >= 0.01 && Math.abs(value) < 1e5 ? String(Number(value.toPrecision(3))) : precise(value);

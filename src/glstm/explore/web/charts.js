@@ -33,14 +33,24 @@ export class Chart {
     const inner = { w: width - MARGIN.left - MARGIN.right, h: HEIGHT - MARGIN.top - MARGIN.bottom };
     this.x = (value) => MARGIN.left + ((value - xs[0]) / (xs[1] - xs[0] || 1)) * inner.w;
     this.y = (value) => MARGIN.top + inner.h * (1 - (scale(value) - scale(low)) / (scale(high) - scale(low) || 1));
-    const svg = make("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": label });
+    const svg = make("svg", {
+      viewBox: `0 0 ${width} ${HEIGHT}`,
+      width,
+      height: HEIGHT,
+      role: "img",
+      "aria-label": label,
+    });
     const format = this.options.yFormat ?? precise;
     for (const tick of ticks) {
       const y = this.y(tick);
       svg.append(make("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y, y2: y }));
       svg.append(make("text", { x: MARGIN.left - 7, y: y + 4, "text-anchor": "end" }, format(tick)));
     }
-    const places = this.options.xTicks ?? even(...xs, 5).filter((one) => Number.isInteger(one) && one <= xs[1]).map((one) => [one, precise(one)]);
+    const places =
+      this.options.xTicks ??
+      even(...xs, 5)
+        .filter((one) => Number.isInteger(one) && one <= xs[1])
+        .map((one) => [one, precise(one)]);
     let free = 0;
     for (const [at, text] of places) {
       const half = 3.6 * text.length;
@@ -60,7 +70,8 @@ export class Chart {
     const points = x.map((at, n) => [at, y[n]]).filter(([, value]) => Number.isFinite(value));
     const path = points.map(([at, value]) => `${this.x(at).toFixed(1)} ${this.y(value).toFixed(1)}`).join("L");
     const group = make("g", { class: colour }, make("path", { d: `M${path}`, class: dots ? "thin" : "" }));
-    if (dots) group.append(...points.map(([at, value]) => make("circle", { cx: this.x(at), cy: this.y(value), r: 3.5 })));
+    if (dots)
+      group.append(...points.map(([at, value]) => make("circle", { cx: this.x(at), cy: this.y(value), r: 3.5 })));
     return group;
   }
 

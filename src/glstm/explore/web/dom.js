@@ -1,9 +1,11 @@
 // Elements, canvases, colours and numbers: what all parts of the page draw with.
 
 export function make(tag, attributes = {}, ...children) {
-  const element = tag in SVG_TAGS ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const element =
+    tag in SVG_TAGS ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+    if (value !== null && value !== undefined && value !== false)
+      element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;

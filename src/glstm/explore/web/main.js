@@ -36,7 +36,8 @@ function say() {
   const text = threshold(thresholds[state.position]);
   find("threshold-value").textContent = text;
   find("threshold").setAttribute("aria-valuetext", [`${text}`, ...panels.map((panel) => panel.inWords)].join("; "));
-  for (const chip of find("chips").children) chip.setAttribute("aria-pressed", String(Number(chip.value) === state.position));
+  for (const chip of find("chips").children)
+    chip.setAttribute("aria-pressed", String(Number(chip.value) === state.position));
   const steps = mostSteps();
   find("step-value").textContent = `${whole(state.step + 1)} of ${whole(steps)}`;
   find("step").value = state.step;
@@ -119,16 +120,22 @@ function setStep(step) {
 
 function nameOf(run, sample, at) {
   if (run.task.per_step) return `${at + 1}`;
-  return run.task.classes ? `${at + 1}: ${run.task.classes[sample.target[0]]}` : `${at + 1}: ${precise(sample.target[0])}`;
+  return run.task.classes
+    ? `${at + 1}: ${run.task.classes[sample.target[0]]}`
+    : `${at + 1}: ${precise(sample.target[0])}`;
 }
 
 function setUpPrice() {
   const known = gated.filter(({ run }) => run.errors);
   find("price").hidden = gated.length === 0;
   if (!gated.length) return;
+  const alone = "Operations are counted, at every threshold.";
+  const on = [...new Set(known.map(({ run }) => plural(run.errors.sequences, `${run.task.part} sequence`)))].join(
+    " and ",
+  );
   find("price-text").textContent = known.length
-    ? `Errors are measured: ${known.map(({ run }) => `on ${plural(run.errors.sequences, `${run.task.part} sequence`)}${known.length > 1 ? ` of ${run.name}` : ""}`).join(", ")}; dots are measurements, and nothing is known between them. Operations are counted, at every threshold.`
-    : "Operations are counted, at every threshold.";
+    ? `Dots are errors measured on ${on}; between them nothing is known. ${alone}`
+    : alone;
   const all = thresholds.map((_, at) => at);
   const shown = (wanted) => {
     const at = thresholds.indexOf(wanted);
@@ -139,15 +146,32 @@ function setUpPrice() {
   if (known.length) {
     const series = panels.filter(({ run }) => run.errors).map(errorSeries);
     const { metric, as_percent: share } = known[0].run.task;
-    add("price-charts", { ...common, series, title: `${metric}, by threshold`, label: `Measured ${metric} at ${series[0].x.length} thresholds; the table below has the numbers`, yFormat: share ? (y) => `${precise(100 * y)} %` : precise });
+    add("price-charts", {
+      ...common,
+      series,
+      title: `${metric}, by threshold`,
+      label: `Measured ${metric} at ${series[0].x.length} thresholds; the table below has the numbers`,
+      yFormat: share ? (y) => `${precise(100 * y)} %` : precise,
+    });
     find("price-table").append(table(known));
   } else find("price").querySelector("details").hidden = true;
   const counted = panels.filter((panel) => panel.costs || panel.run.cost);
   const series = counted.map((panel) => ({
-    colour: runColour(panel.number), x: all, y: all.map((at) => (panel.costs ? panel.costs.at(at).operations : panel.run.cost.ops) || NaN),
+    colour: runColour(panel.number),
+    x: all,
+    y: all.map((at) => (panel.costs ? panel.costs.at(at).operations : panel.run.cost.ops) || NaN),
   }));
-  add("price-charts", { ...common, series, title: "operations of a sequence, by threshold", label: "Operations of a sequence at every threshold", yFormat: operations });
-  legend(find("price-legend"), panels.map((panel) => ({ name: panel.run.name, colour: runColour(panel.number) })));
+  add("price-charts", {
+    ...common,
+    series,
+    title: "operations of a sequence, by threshold",
+    label: "Operations of a sequence at every threshold",
+    yFormat: operations,
+  });
+  legend(
+    find("price-legend"),
+    panels.map((panel) => ({ name: panel.run.name, colour: runColour(panel.number) })),
+  );
 }
 
 // Dots where it was measured; a network without gates has one error, whatever the threshold is.
@@ -161,34 +185,61 @@ function errorSeries({ run, number }) {
 }
 
 function table(known) {
-  const cells = (tag, texts) => make("tr", {}, ...texts.map((text, at) => make(at ? tag : "th", { scope: tag === "th" ? "col" : at ? null : "row" }, text)));
+  const cells = (tag, texts) =>
+    make(
+      "tr",
+      {},
+      ...texts.map((text, at) => make(at ? tag : "th", { scope: tag === "th" ? "col" : at ? null : "row" }, text)),
+    );
   const head = ["threshold", ...known.flatMap(({ run }) => [`${run.name}: ${run.task.metric}`, "operations"])];
-  const values = [...new Set(known.flatMap(({ run }) => run.errors.measured.map((one) => one.threshold)))].sort((a, b) => a - b);
-  const rows = values.map((value) => cells("td", [threshold(value), ...known.flatMap((panel) => {
-    const found = panel.run.errors.measured.find((one) => one.threshold === value);
-    return [found?.text ?? "", operations(panel.costs.at(thresholds.indexOf(value)).operations)];
-  })]));
+  const values = [...new Set(known.flatMap(({ run }) => run.errors.measured.map((one) => one.threshold)))].sort(
+    (a, b) => a - b,
+  );
+  const rows = values.map((value) =>
+    cells("td", [
+      threshold(value),
+      ...known.flatMap((panel) => {
+        const found = panel.run.errors.measured.find((one) => one.threshold === value);
+        return [found?.text ?? "", operations(panel.costs.at(thresholds.indexOf(value)).operations)];
+      }),
+    ]),
+  );
   return make("table", {}, make("thead", {}, cells("th", head)), make("tbody", {}, ...rows));
 }
 
 function setUpCurves() {
   const known = panels.filter(({ run }) => run.curves);
   find("curves").hidden = known.length === 0;
-  const asked_ = [
-    [["validation_error", "test_error"], (run, name) => `${name.split("_")[0]} ${run.task?.metric ?? "error"}, by epoch`],
+  const wanted = [
+    [
+      ["validation_error", "test_error"],
+      (run, name) => `${name.split("_")[0]} ${run.task?.metric ?? "error"}, by epoch`,
+    ],
     [["train_loss"], () => "training loss, by epoch"],
     [["mean_k"], () => "mean openness k, by epoch"],
   ];
-  for (const [names, title] of asked_) {
+  for (const [names, title] of wanted) {
     const name = names.find((one) => known.some(({ run }) => run.curves[one]));
-    const with_ = known.filter(({ run }) => run.curves[name]);
-    if (!name || with_.every(({ run }) => run.curves.epoch.length < 2)) continue;
-    const series = with_.map((panel) => ({ colour: runColour(panel.number), x: panel.run.curves.epoch, y: panel.run.curves[name].map((y) => y ?? NaN) }));
-    const share = names.length > 1 && with_[0].run.task?.as_percent;
-    const last = with_.map(({ run }) => `${run.name} ends at ${precise(run.curves[name].at(-1) ?? NaN)}`).join(", ");
-    add("curves-charts", { series, title: title(with_[0].run, name), label: `${title(with_[0].run, name)}: ${last}`, yFormat: share ? (y) => `${precise(100 * y)} %` : precise });
+    const having = known.filter(({ run }) => run.curves[name]);
+    if (!name || having.every(({ run }) => run.curves.epoch.length < 2)) continue;
+    const series = having.map((panel) => ({
+      colour: runColour(panel.number),
+      x: panel.run.curves.epoch,
+      y: panel.run.curves[name].map((y) => y ?? NaN),
+    }));
+    const share = names.length > 1 && having[0].run.task?.as_percent;
+    const last = having.map(({ run }) => `${run.name} ends at ${precise(run.curves[name].at(-1) ?? NaN)}`).join(", ");
+    add("curves-charts", {
+      series,
+      title: title(having[0].run, name),
+      label: `${title(having[0].run, name)}: ${last}`,
+      yFormat: share ? (y) => `${precise(100 * y)} %` : precise,
+    });
   }
-  legend(find("curves-legend"), known.map((panel) => ({ name: panel.run.name, colour: runColour(panel.number) })));
+  legend(
+    find("curves-legend"),
+    known.map((panel) => ({ name: panel.run.name, colour: runColour(panel.number) })),
+  );
   if (!find("curves-charts").children.length) find("curves").hidden = true;
 }
 
@@ -206,7 +257,7 @@ function redraw() {
 find("title").textContent = runs.map((run) => run.name).join(" and ");
 if (runs.length === 1) panels[0].element.querySelector("h2").classList.add("unseen"); // the page's title says it
 find("lead").textContent = gated.length
-  ? "Every unit opens only around its own moment. Move the threshold: units that are less open are closed, and cost nothing."
+  ? "Each unit opens only at its own moments. Move the threshold: units that are less open are closed, and cost nothing."
   : "Nothing here can be closed: every unit works at every step.";
 find("runs").append(...panels.map((panel) => panel.element));
 find("runs").classList.toggle("two", panels.length > 1);
@@ -217,7 +268,7 @@ setUpCurves();
 new ResizeObserver(redraw).observe(document.body);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   forgetColours();
-  for (const panel of gated) panel.picture.forget();
+  for (const panel of panels) panel.picture?.forget();
   redraw();
 });
 redraw();

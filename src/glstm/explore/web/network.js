@@ -193,7 +193,10 @@ class Units {
     const isOpen = new Uint8Array(this.count);
     for (const unit of units) isOpen[unit] = 1;
     this.left = this.changed.filter((unit) => !isOpen[unit]);
-    this.entered = Array.from(units.filter((unit) => !this.wasOpen[unit]), (unit) => [unit, this.h[unit]]);
+    this.entered = Array.from(
+      units.filter((unit) => !this.wasOpen[unit]),
+      (unit) => [unit, this.h[unit]],
+    );
     for (const unit of units) this.everOpen[unit] = 1;
     this.wasOpen = isOpen;
     this.changed = units;

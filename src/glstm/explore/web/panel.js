@@ -40,10 +40,31 @@ export class Panel {
       choice.addEventListener("change", () => this.choose(Number(choice.value)));
       head.append(choice);
     }
-    const key = make("p", { class: "key soft" }, "closed", make("i", { class: "ramp" }), "open (k = 1)", make("i", { class: "shade" }), "closed by the threshold");
+    const key = make(
+      "p",
+      { class: "key soft" },
+      "closed",
+      make("i", { class: "ramp" }),
+      "open (k = 1)",
+      make("i", { class: "shade" }),
+      "closed by the threshold",
+    );
     this.countsText = make("p", { class: "soft axis-text" });
-    const ends = make("p", { class: "axis soft" }, ...[0, 0.5, 1].map((share) => make("span", {}, `${share ? "" : `${timeWord(run)} `}${moment(run, Math.round(share * (run.steps - 1)))}`)));
-    this.unit = make("input", { type: "range", id: `unit${number}`, min: 0, max: run.layer.units - 1, step: 1, autocomplete: "off" });
+    const ends = make(
+      "p",
+      { class: "axis soft" },
+      ...[0, 0.5, 1].map((share) =>
+        make("span", {}, `${share ? "" : `${timeWord(run)} `}${moment(run, Math.round(share * (run.steps - 1)))}`),
+      ),
+    );
+    this.unit = make("input", {
+      type: "range",
+      id: `unit${number}`,
+      min: 0,
+      max: run.layer.units - 1,
+      step: 1,
+      autocomplete: "off",
+    });
     this.unit.value = this.row;
     this.unit.addEventListener("input", () => this.select(Number(this.unit.value)));
     this.unitText = make("p", { class: "unit-text" });
@@ -57,10 +78,14 @@ export class Panel {
     canvas.addEventListener("pointerdown", follow);
     this.element.append(
       make("div", { class: "part" }, head, key, canvas, this.counts, ends, this.countsText),
-      make("div", { class: "part" },
+      make(
+        "div",
+        { class: "part" },
         make("div", { class: "head" }, make("h3", {}, "One unit's window")),
         make("div", { class: "row" }, make("label", { for: this.unit.id }, "Unit"), this.unit),
-        this.window, this.unitText),
+        this.window,
+        this.unitText,
+      ),
     );
     this.choose(0);
   }
@@ -68,23 +93,54 @@ export class Panel {
   addSample() {
     const { run } = this;
     if (!run.samples.length) {
-      const hint = run.task ? "There are no sequences besides those of training, so none is shown." : "This folder knows no data: name some by --test, and the network reads them here.";
+      const hint = run.task
+        ? "There are no sequences besides those of training, so none is shown."
+        : "This folder knows no data: name some by --test, and the network reads them here.";
       this.element.append(make("p", { class: "note" }, hint));
       return;
     }
     const { image, channels } = run.task;
     this.drawn = make("canvas", { class: image ? "image" : "lines", role: "img" });
     if (!image) this.drawn.style.height = `${Math.min(260, Math.max(90, 56 * channels.length))}px`;
-    const names = image || channels.length < 2 ? null : make("p", { class: "soft axis-text" }, `From top to bottom: ${channels.slice(0, 8).join(", ")}${channels.length > 8 ? ", ..." : ""}.`);
-    const seen = make("div", { class: image ? "seen" : "seen wide" }, make("h4", {}, image ? "What it has read" : "What it reads"), this.drawn, names);
+    const names =
+      image || channels.length < 2
+        ? null
+        : make(
+            "p",
+            { class: "soft axis-text" },
+            `From top to bottom: ${channels.slice(0, 8).join(", ")}${channels.length > 8 ? ", ..." : ""}.`,
+          );
+    const seen = make(
+      "div",
+      { class: image ? "seen" : "seen wide" },
+      make("h4", {}, image ? "What it has read" : "What it reads"),
+      this.drawn,
+      names,
+    );
     const parts = [seen];
     if (run.network) {
       this.lamps = make("canvas", { class: "lamps", role: "img" });
       this.lampsTitle = make("h4", {}, "Open units");
       this.answer = new Answer(run, this.number);
-      parts.push(make("div", { class: "lit" }, this.lampsTitle, this.lamps, make("p", { class: "soft" }, "Lit: open now. Tint: what a unit holds, blue above 0 and red below.")), this.answer.element);
+      parts.push(
+        make(
+          "div",
+          { class: "lit" },
+          this.lampsTitle,
+          this.lamps,
+          make("p", { class: "soft" }, "Lit: open now. Tint: what a unit holds, blue above 0 and red below."),
+        ),
+        this.answer.element,
+      );
     }
-    this.element.append(make("div", { class: "part" }, make("h3", {}, "A sample, step by step"), make("div", { class: "stage" }, ...parts)));
+    this.element.append(
+      make(
+        "div",
+        { class: "part" },
+        make("h3", {}, "A sample, step by step"),
+        make("div", { class: "stage" }, ...parts),
+      ),
+    );
   }
 
   choose(at) {
@@ -136,16 +192,29 @@ export class Panel {
     if (this.gated) {
       const price = this.costs.at(position);
       const fewer = price.lstm / price.operations;
+      const times = fewer >= 1.05 ? `, ${precise(fewer)} times as many` : "";
       const own = run.task?.own_times ? ", mean of the samples here" : run.lengths ? ", on average" : "";
       found.push(["open", percent(price.open), price.open, "of all units and steps"]);
-      const beside = run.layer.always_open ? "a sequence: every unit, at every step" : `a sequence${own}; an LSTM takes ${operations(price.lstm)}${fewer >= 1.05 ? `, ${precise(fewer)} times as many` : ""}`;
+      const beside = run.layer.always_open
+        ? "a sequence: every unit, at every step"
+        : `a sequence${own}; an LSTM takes ${operations(price.lstm)}${times}`;
       found.push(["operations", operations(price.operations), price.operations, beside]);
     } else if (run.cost) {
-      found.push(["operations", operations(run.cost.ops), run.cost.ops, `a sequence, ${percent(run.cost.updates)} of its steps updated`]);
+      found.push([
+        "operations",
+        operations(run.cost.ops),
+        run.cost.ops,
+        `a sequence, ${percent(run.cost.updates)} of its steps updated`,
+      ]);
     }
     if (run.errors) found.push(this.errorFigure(position));
     const cells = found.map(([name, text, value, beside]) =>
-      make("div", { class: name === "open" || name === "operations" ? name : "error" }, make("dt", {}, name), make("dd", {}, make("b", { "data-value": value }, text), make("small", {}, beside))),
+      make(
+        "div",
+        { class: name === "open" || name === "operations" ? name : "error" },
+        make("dt", {}, name),
+        make("dd", {}, make("b", { "data-value": value }, text), make("small", {}, beside)),
+      ),
     );
     this.figures.replaceChildren(...cells);
     this.inWords = found.map(([name, text]) => `${name} ${text}`).join(", ");
@@ -155,15 +224,22 @@ export class Panel {
   errorFigure(position) {
     const { task, errors } = this.run;
     const { measured, sequences, of } = errors;
-    const on = `measured on ${sequences < of ? `${whole(sequences)} of ${whole(of)}` : whole(of)} ${task.part} sequences`;
+    const count = sequences < of ? `${whole(sequences)} of ${whole(of)}` : whole(of);
+    const on = `measured on ${count} ${task.part} sequences`;
     const limit = this.thresholds[position];
     const here = measured.find((one) => one.threshold === null || one.threshold === limit);
     if (here) return [task.metric, here.text, here.error, on];
     const below = measured.filter((one) => one.threshold < limit).at(-1);
     const above = measured.find((one) => one.threshold > limit);
-    if (!above) return [task.metric, "not measured", "", `beyond ${threshold(below.threshold)}, where it is ${below.text}`];
+    if (!above)
+      return [task.metric, "not measured", "", `beyond ${threshold(below.threshold)}, where it is ${below.text}`];
     const text = below.text === above.text ? below.text : `${below.text} – ${above.text}`;
-    return [task.metric, text, "", `at ${threshold(below.threshold)} and at ${threshold(above.threshold)}, the nearest thresholds measured`];
+    return [
+      task.metric,
+      text,
+      "",
+      `at ${threshold(below.threshold)} and at ${threshold(above.threshold)}, the nearest thresholds measured`,
+    ];
   }
 
   drawGates({ position }, cursor) {
@@ -173,12 +249,16 @@ export class Panel {
     this.shown = key;
     const [place, schedule] = [run.places[this.at], this.costs.shared[this.at]];
     this.picture.draw(position, { cursor, row: this.row });
-    const { most } = drawCounts(this.counts, schedule, position, cursor);
-    this.countsText.textContent = `The band below the picture: how many units are open at once, at most ${whole(most)} of ${whole(run.layer.units)}.`;
+    const most = drawCounts(this.counts, schedule, position, cursor);
+    const of = `at most ${whole(most)} of ${whole(run.layer.units)}`;
+    this.countsText.textContent = `The band below the picture: how many units are open at once, ${of}.`;
     const words = this.describeUnit(position);
     this.unitText.textContent = words;
     this.unit.setAttribute("aria-valuetext", words);
-    this.picture.canvas.setAttribute("aria-label", `Openness of ${plural(run.layer.units, "unit")}, by moment, over ${plural(run.steps, "step")}: ${this.inWords}`);
+    this.picture.canvas.setAttribute(
+      "aria-label",
+      `Openness of ${plural(run.layer.units, "unit")}, by moment, over ${plural(run.steps, "step")}: ${this.inWords}`,
+    );
     this.counts.setAttribute("aria-label", `Units open at each step, at most ${most}`);
     const limit = this.thresholds[position];
     drawWindow(this.window, { place, row: this.row, steps: run.steps, times: this.times, limit, position, cursor });
@@ -191,7 +271,9 @@ export class Panel {
     const unit = place.order[row];
     const name = `Unit ${whole(row + 1)} of ${whole(run.layer.units)} by moment (number ${whole(unit)})`;
     const windows = windowsOf(place.levels, row, run.steps, position);
-    const values = Object.entries(place.values).map(([value, all]) => `${value} ${precise(all[unit])}`).join(", ");
+    const values = Object.entries(place.values)
+      .map(([value, all]) => `${value} ${precise(all[unit])}`)
+      .join(", ");
     const ending = values ? ` ${values}.` : "";
     if (!windows.length) return `${name}: never open at this threshold.${ending}`;
     const word = timeWord(run);
@@ -206,7 +288,8 @@ export class Panel {
     }
     const first = `from ${word} ${moment(run, windows[0][0])} to ${moment(run, windows[0][1])}`;
     const where = windows.length > 1 ? `in ${windows.length} windows, the first ${first}` : first;
-    return `${name}: open ${where}, ${plural(open, "step")} in all; most open at ${word} ${moment(run, best)}, k = ${most.toFixed(2)}.${ending}`;
+    const peak = `most open at ${word} ${moment(run, best)}, k = ${most.toFixed(2)}`;
+    return `${name}: open ${where}, ${plural(open, "step")} in all; ${peak}.${ending}`;
   }
 
   drawReading(state, sample, step) {
@@ -230,8 +313,13 @@ export class Panel {
 function about(run) {
   const parts = [];
   if (run.layer) {
-    const count = run.places.length > 1 ? ` in ${plural(run.places.length / run.layer.directions, "layer")}${run.layer.directions > 1 ? ", both directions" : ""}` : "";
-    parts.push(run.layer.always_open ? "LSTM" : `${run.layer.gate} gates`, `${plural(run.layer.units, "unit")}${count}`);
+    const ways = run.layer.directions > 1 ? ", both directions" : "";
+    const count =
+      run.places.length > 1 ? ` in ${plural(run.places.length / run.layer.directions, "layer")}${ways}` : "";
+    parts.push(
+      run.layer.always_open ? "LSTM" : `${run.layer.gate} gates`,
+      `${plural(run.layer.units, "unit")}${count}`,
+    );
     if (run.layer.threshold) parts.push(`trained at threshold ${threshold(run.layer.threshold)}`);
   } else parts.push(run.cell);
   parts.push(plural(run.steps, "step"), plural(run.parameters, "parameter"));

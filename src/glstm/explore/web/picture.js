@@ -89,7 +89,7 @@ export function drawCursor(context, width, height, share) {
 // How many units are open at each step, of all that there are.
 export function drawCounts(canvas, schedule, position, cursor) {
   const { context, width, height } = surface(canvas);
-  const { steps, units, now } = schedule;
+  const { steps, now } = schedule;
   const columns = Math.max(1, Math.min(steps, Math.round(width)));
   const most = new Float64Array(columns);
   for (let step = 0; step < steps; step++) {
@@ -108,7 +108,7 @@ export function drawCounts(canvas, schedule, position, cursor) {
   context.lineTo(width, height);
   context.fill();
   drawCursor(context, width, height, cursor);
-  return { most: Math.max(...most), units };
+  return Math.max(...most);
 }
 
 // k of one unit over time, with the part that the threshold leaves open filled.

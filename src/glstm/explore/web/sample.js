@@ -42,7 +42,10 @@ export function drawLines(canvas, sample, step, part) {
     const { lows, highs } = ranges(sample, input, Math.max(1, Math.min(sample.steps, Math.round(width))));
     const [low, high] = [Math.min(...lows), Math.max(...highs)];
     const y = (value) => (input + 1) * lane - 4 - ((value - low) / (high - low || 1)) * (lane - 8);
-    for (const [from, to, alpha] of [[0, (step + 1) / sample.steps, 1], [(step + 1) / sample.steps, 1, 0.3]]) {
+    for (const [from, to, alpha] of [
+      [0, (step + 1) / sample.steps, 1],
+      [(step + 1) / sample.steps, 1, 0.3],
+    ]) {
       context.save();
       context.beginPath();
       context.rect(from * width, 0, (to - from) * width, height);
@@ -130,7 +133,10 @@ export function drawTrace(canvas, { values, targets, step, steps, part, strong, 
   context.strokeStyle = colour("soft");
   for (const target of targets ?? []) {
     context.beginPath();
-    target.forEach((value, at) => Number.isFinite(value) && context.lineTo((target.length > 1 ? at / (target.length - 1) : at) * width, y(value)));
+    target.forEach(
+      (value, at) =>
+        Number.isFinite(value) && context.lineTo((target.length > 1 ? at / (target.length - 1) : at) * width, y(value)),
+    );
     if (target.length === 1) context.lineTo(width, y(target[0]));
     context.stroke();
   }
@@ -138,11 +144,15 @@ export function drawTrace(canvas, { values, targets, step, steps, part, strong, 
   for (let output = 0; output < outputs; output++) {
     const main = strong === null || output === strong;
     context.strokeStyle = main ? colour(strong === null ? runColour(number + output) : "c3") : colour("c1");
-    for (const [isRead, alpha] of [[false, 0.18], [true, main ? 1 : 0.45]]) {
+    for (const [isRead, alpha] of [
+      [false, 0.18],
+      [true, main ? 1 : 0.45],
+    ]) {
       context.globalAlpha = alpha;
       context.lineWidth = main ? 2 : 1;
       context.beginPath();
-      for (const { at, values: row } of values) if (!isRead || at <= step) context.lineTo(((at + 0.5) / steps) * width, y(row[output]));
+      for (const { at, values: row } of values)
+        if (!isRead || at <= step) context.lineTo(((at + 0.5) / steps) * width, y(row[output]));
       context.stroke();
     }
   }
