@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from glstm.analysis.operations import knows_operations
 from glstm.data.task import Batch, Task
+from glstm.errors import UserError
 from glstm.explore.ladder import MEASURED, positions
 from glstm.explore.network import gates_of, layer_of, orders_of, tables_of, weights_of
 from glstm.explore.packing import pack
@@ -25,6 +26,7 @@ BATCH = 100
 USUAL = 0.01  # the paper's threshold: where the slider stands for networks that were trained without one
 MOST_MEASURED = 500  # sequences on which the error is measured
 MOST_OPERATIONS = 1e12  # of all thresholds together, counted as an LSTM's: about a minute
+MOST_STEPS, MOST_CELLS = 100_000, 2**25
 CURVES = ("train_loss", "validation_error", "test_error", "mean_k", "open_share")
 
 
@@ -88,6 +90,9 @@ def _run(shown: Shown, thresholds: list[float], sequences: int | None, on_step: 
     }
     tables = None
     if layer is not None and isinstance(model, SequenceModel):
+        _require_shown(shown.name, layer, len(times))
+        if layer.unfitted:
+            layer.fit_times(times)
         orders = orders_of(layer, times)
         made |= {"layer": layer_of(layer), "places": gates_of(layer, times, thresholds, orders)}
         tables = partial(tables_of, layer, thresholds=thresholds, orders=orders)
@@ -107,6 +112,16 @@ def _run(shown: Shown, thresholds: list[float], sequences: int | None, on_step: 
         if layer is None and knows_operations(cell):
             made["cost"] = _cell_cost(model, task)
     return made
+
+
+def _require_shown(name: str, layer: GatedLSTM, steps: int) -> None:
+    """A browser has to hold a byte for each unit and step, and some numbers for each step and threshold."""
+    cells = steps * layer.hidden_size * layer.num_layers * layer.num_directions
+    if steps > MOST_STEPS or cells > MOST_CELLS:
+        raise UserError(
+            f"{name} has {cells // steps:,} units at {steps:,} steps, and a page shows up to {MOST_STEPS:,} steps, and "
+            f"{MOST_CELLS:,} of units times steps: look at fewer steps by --steps"
+        )
 
 
 def _as_times(times: "int | Tensor") -> Tensor:

@@ -98,8 +98,6 @@ def _image(task: Task) -> dict[str, Any] | None:
     if not isinstance(task, PixelTask):
         return None
     side = int(np.sqrt(task.steps))
-    order: Any = next(
-        (one["order"] for one in task.artifacts().values() if isinstance(one, dict) and "order" in one), None
-    )
-    places = np.arange(task.steps) if order is None else np.asarray(order)
+    permutation: Any = task.artifacts().get("permutation.json")
+    places = np.arange(task.steps) if permutation is None else np.asarray(permutation["order"])
     return {"side": side, "places": pack(places.astype(np.int32))}

@@ -49,7 +49,7 @@ export class Chart {
     const places =
       this.options.xTicks ??
       even(...xs, 5)
-        .filter((one) => Number.isInteger(one) && one <= xs[1])
+        .filter((one) => Number.isInteger(one) && one >= xs[0] && one <= xs[1])
         .map((one) => [one, precise(one)]);
     let free = 0;
     for (const [at, text] of places) {

@@ -43,11 +43,8 @@ export class Panel {
     const key = make(
       "p",
       { class: "key soft" },
-      "closed",
-      make("i", { class: "ramp" }),
-      "open (k = 1)",
-      make("i", { class: "shade" }),
-      "closed by the threshold",
+      make("span", {}, "closed", make("i", { class: "ramp" }), "open (k = 1)"),
+      make("span", {}, make("i", { class: "shade" }), "closed by the threshold"),
     );
     this.countsText = make("p", { class: "soft axis-text" });
     const ends = make(
