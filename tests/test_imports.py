@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
-    "explore": {"analysis", "data", "gated", "gates", "models", "runtime", "scaling", "training"},
+    "explore": {"analysis", "data", "gated", "gates", "layers", "models", "runtime", "scaling", "training"},
     "bench": {
         "", "analysis", "cells", "data", "models", "ops", "plots", "recipes", "runtime", "streaming", "training",
         *LAYERS,

@@ -285,7 +285,8 @@ def test_pixels_are_drawn_where_they_are_in_the_image(browser, tmp_path):
     bright = """(canvas) => {
         const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
         const middle = (n) => Math.round(((n + 0.5) * width) / 5);
-        return [[0, 0], [0, 4], [4, 0], [4, 4]].map(([row, column]) => data[4 * (middle(row) * width + middle(column))]);
+        const value = (row, column) => data[4 * (middle(row) * width + middle(column))];
+        return [value(0, 0), value(0, 4), value(4, 0), value(4, 4)];
     }"""
     first, *dark, last = shown.page.eval_on_selector(".image", bright)
     assert last > 250  # read
@@ -304,6 +305,16 @@ def test_a_cell_without_gates_has_a_page_without_gates(browser, tmp_path):
     assert shown.page.locator(".gates").count() == 0
     assert set(shown.figures()[0]) == {"operations", "error"}
     shown.check_quiet()
+
+
+def test_torchs_own_lstm_is_run_as_ours():
+    model = SequenceModel(nn.LSTM(2, 4, num_layers=2, bidirectional=True), nn.Linear(8, 2), classes=CLASSES).eval()
+    shown = Shown("torch's", model, None, 9)
+    x = torch.randn(9, 3, 2)
+    torch.testing.assert_close(shown.model(x), model(x))
+    (made,) = gather([shown])["runs"]
+    assert made["layer"]["always_open"]
+    assert len(made["network"]["layers"]) == 4
 
 
 def test_levels_are_torchs_comparisons():

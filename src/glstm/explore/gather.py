@@ -4,7 +4,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from glstm.analysis.operations import knows_operations
 from glstm.data.task import Batch, Task
 from glstm.errors import UserError
 from glstm.explore.ladder import MEASURED, positions
-from glstm.explore.network import gates_of, layer_of, orders_of, tables_of, weights_of
+from glstm.explore.network import as_ours, gates_of, layer_of, orders_of, tables_of, weights_of
 from glstm.explore.packing import pack
 from glstm.explore.samples import part_to_show, samples_of, task_of
 from glstm.gated import GatedLSTM
@@ -35,10 +35,14 @@ class Shown:
     """A network, and what there is to it."""
 
     name: str
-    model: nn.Module
+    given: nn.Module
     task: Task | None
     times: "int | Tensor"  # of the steps, as `glstm.deploy` takes them
     folder: Path | None = None  # with the metrics of its training
+
+    @cached_property
+    def model(self) -> nn.Module:
+        return as_ours(self.given)
 
     @property
     def layer(self) -> GatedLSTM | None:

@@ -12,9 +12,24 @@ from glstm.explore.ladder import levels
 from glstm.explore.packing import pack, pack_levels
 from glstm.gated import GatedLSTM
 from glstm.gates import Open, Pulses
+from glstm.layers import LSTM
 from glstm.models import SequenceModel
 from glstm.runtime.head import head_parts
 from glstm.scaling import Rescale
+
+
+def as_ours(model: nn.Module) -> nn.Module:
+    """A network around torch's own LSTM as one around ours, which computes the same; any other as it is."""
+    layer = getattr(model, "layer", None)
+    if not isinstance(model, SequenceModel) or type(layer) is not nn.LSTM or layer.proj_size:
+        return model
+    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
+    weight = next(layer.parameters())
+    with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are overwritten here
+        ours = LSTM(**{name: getattr(layer, name) for name in names}, device=weight.device, dtype=weight.dtype)
+    ours.load_state_dict(layer.state_dict())
+    parts = {name: getattr(model, name) for name in ("reads", "inputs", "outputs", "classes")}
+    return SequenceModel(ours, model.head, **parts).train(model.training)
 
 
 def open_tables(layer: GatedLSTM, times: Tensor) -> list[np.ndarray]:
