@@ -226,6 +226,30 @@ def test_every_gate_and_head(own_times, browser, tmp_path):
         shown.check_quiet()
 
 
+def test_values_with_missing_inputs_beside_classes_of_steps(browser, tmp_path):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(20, 15, 2)) * 4 + 30
+    holes = np.where(rng.random(x.shape) < 0.2, np.nan, x)
+    values = Task.from_arrays(holes, x[:, :4].sum(1) * [1, 100], missing="mask", test=0.5, validation=0)
+    steps = Task.from_arrays(x, np.where(x[..., 0] > 30, "up", "down"), test=0.5, validation=0)
+    scaled = {"inputs": values.make_inputs(), "outputs": values.make_outputs()}
+    models = [
+        SequenceModel(GLSTM(4, 5, mu=(1, 15), sigma=4.0), nn.Linear(5, 2), **scaled).eval(),
+        network(GLSTM(2, 5, mu=(1, 15), sigma=4.0), "every"),
+    ]
+    shown = [Shown(name, model, task, 15) for name, model, task in zip("ab", models, (values, steps), strict=True)]
+    opened = OpenPage(browser, written(tmp_path / "page.html", *shown))
+    opened.choose_sample(1)
+    for task, model, found in zip((values, steps), models, opened.answers(), strict=True):
+        batch = Batch(*task.test_samples(slice(0, 2)))
+        expected = say(model, batch.x[:, 1])
+        expected = expected[-1] if model.reads == "every" else expected
+        np.testing.assert_allclose(found, expected, rtol=2e-5)
+    assert "value 2" in opened.text(".answer")
+    assert "test sequences" in opened.text(".figures")
+    opened.check_quiet()
+
+
 def test_by_keyboard_and_for_screen_readers(browser, tmp_path):
     from axe_playwright_python.sync_playwright import Axe
 
@@ -270,7 +294,7 @@ class Shuffled(PixelTask):
     in_order = False
     outputs = 2
 
-    def artifacts(self):
+    def artifacts(self) -> dict[str, object]:
         return {"permutation.json": {"order": [*range(24, -1, -1)]}}
 
 

@@ -8,9 +8,9 @@ const MOST_BARS = 10;
 const POINTS = 240; // of a trace: the head is computed only there
 
 export class Answer {
-  constructor(run, number) {
-    Object.assign(this, { run, number });
-    this.title = make("h4", {}, "The answer so far");
+  constructor(run) {
+    this.run = run;
+    this.title = make("h4", {}, run.task.per_step ? "The answer at this step" : "The answer so far");
     this.list = make("ol", { class: "bars" });
     this.trace = make("canvas", { class: "trace", role: "img", "aria-label": "The answer over the steps" });
     this.waiting = make("p", { class: "soft", hidden: true });
@@ -24,7 +24,7 @@ export class Answer {
     this.element.classList.toggle("stale", progress !== null);
   }
 
-  draw(reading, step, part) {
+  draw(reading, step) {
     const { task, network } = this.run;
     if (this.reading !== reading) {
       this.reading = reading;
@@ -36,15 +36,8 @@ export class Answer {
     if (task.classes) this.drawClasses(probabilities(network.head, outputs), target[0]);
     else this.drawValues(outputs, target);
     const targets = task.classes ? null : this.targets(reading.sample);
-    drawTrace(this.trace, {
-      values: this.points,
-      targets,
-      step,
-      steps: reading.steps,
-      part: this.run.task.image ? 1 : part,
-      strong: task.classes ? target[0] : null,
-      number: this.number,
-    });
+    const strong = task.classes ? target[0] : null;
+    drawTrace(this.trace, { points: this.points, targets, step, steps: reading.steps, strong });
   }
 
   sampled(reading) {
@@ -97,9 +90,10 @@ export class Answer {
     const names = this.run.task.targets;
     const text = [...outputs].map((value, at) => {
       const beside = Number.isFinite(target[at]) ? `; it should be ${precise3(target[at])}` : "";
-      return `${names.length > 1 ? `${names[at]} ` : ""}${precise3(value)}${beside}`;
+      const name = outputs.length > 1 ? `${names[at] ?? `value ${at + 1}`}: ` : "";
+      return `${name}${precise3(value)}${beside}`;
     });
-    this.said.textContent = text.join(", ");
+    this.said.textContent = text.join("\n");
   }
 }
 

@@ -81,7 +81,8 @@ export function threshold(value) {
 // The time of a step, in words: its number, or its time if steps have times.
 export function moment(run, step, times = run.times) {
   if (!times) return whole(step + 1);
-  const text = String(Number(times[step].toPrecision(5)));
+  const span = times[times.length - 1] - times[0] || 1;
+  const text = String(Number(times[step].toFixed(Math.min(12, Math.max(0, 2 - Math.floor(Math.log10(span)))))));
   return run.task?.time_unit ? `${text} ${run.task.time_unit}` : text;
 }
 

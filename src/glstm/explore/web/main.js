@@ -257,7 +257,7 @@ function redraw() {
 find("title").textContent = runs.map((run) => run.name).join(" and ");
 if (runs.length === 1) panels[0].element.querySelector("h2").classList.add("unseen"); // the page's title says it
 find("lead").textContent = gated.length
-  ? "Each unit opens only at its own moments. Move the threshold: units that are less open are closed, and cost nothing."
+  ? "Each unit opens at its own moments only. Move the threshold: what is less open is closed, and costs nothing."
   : "Nothing here can be closed: every unit works at every step.";
 find("runs").append(...panels.map((panel) => panel.element));
 find("runs").classList.toggle("two", panels.length > 1);

@@ -118,7 +118,7 @@ export class Panel {
     if (run.network) {
       this.lamps = make("canvas", { class: "lamps", role: "img" });
       this.lampsTitle = make("h4", {}, "Open units");
-      this.answer = new Answer(run, this.number);
+      this.answer = new Answer(run);
       parts.push(
         make(
           "div",
@@ -161,25 +161,20 @@ export class Panel {
     const sample = this.sampleAt(state);
     const step = sample ? Math.min(state.step, sample.steps - 1) : 0;
     this.drawFigures(state);
-    const cursor = this.cursorOf(sample, step);
+    const cursor = sample ? this.shareOf(sample, step) : null;
     if (this.gated) this.drawGates(state, cursor);
     if (!sample) return false;
     const words = `Sample ${state.sample + 1} of ${this.run.task.name}, read up to step ${step + 1} of ${sample.steps}`;
     this.drawn.setAttribute("aria-label", words);
     if (this.run.task.image) drawImage(this.drawn, this.run, sample, step);
-    else drawLines(this.drawn, sample, step, this.partOf(sample));
+    else drawLines(this.drawn, sample, step, (n) => this.shareOf(sample, n));
     return this.run.network ? this.drawReading(state, sample, step) : false;
   }
 
-  // Which part of the time axis the sample takes.
-  partOf(sample) {
-    return sample.times ? 1 : sample.steps / this.run.steps;
-  }
-
-  cursorOf(sample, step) {
-    if (!sample) return null;
-    if (!sample.times) return (step + 0.5) / this.run.steps;
+  // Where on the time axis a step of the sample is, from 0 to 1.
+  shareOf(sample, step) {
     const { times, steps } = this.run;
+    if (!sample.times) return (step + 0.5) / steps;
     return (sample.times[step] - times[0]) / (times[steps - 1] - times[0] || 1);
   }
 
@@ -302,7 +297,7 @@ export class Panel {
     const open = drawLamps(this.lamps, reading, this.at, step);
     this.lampsTitle.textContent = `${whole(open)} of ${whole(this.run.layer.units)} units open`;
     this.lamps.setAttribute("aria-label", `${open} units are open at step ${step + 1}`);
-    this.answer.draw(reading, step, this.partOf(sample));
+    this.answer.draw(reading, step);
     return false;
   }
 }

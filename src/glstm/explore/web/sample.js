@@ -1,6 +1,6 @@
 // A sample as the network sees it, and the units as they open while it is read.
 
-import { blend, channels, colour, runColour, surface } from "./dom.js";
+import { blend, channels, colour, surface } from "./dom.js";
 import { drawCursor } from "./picture.js";
 
 const LARGEST_LAMP = 30;
@@ -32,54 +32,53 @@ export function drawImage(canvas, run, sample, step) {
   context.strokeRect((places[step] % side) * cell, Math.floor(places[step] / side) * cell, cell, cell);
 }
 
-// Each input as a line of its own, as wide as the picture of the gates; `part` is how much of that this sample takes.
-export function drawLines(canvas, sample, step, part) {
-  const { context, width: whole, height } = surface(canvas);
-  const width = whole * part;
+// Each input as a line of its own, on the time axis of the picture of the gates: `share` says where on it a step is.
+export function drawLines(canvas, sample, step, share) {
+  const { context, width, height } = surface(canvas);
   const inputs = sample.x.length / sample.steps;
   const lane = height / inputs;
+  const now = share(step) * width;
   for (let input = 0; input < inputs; input++) {
-    const { lows, highs } = ranges(sample, input, Math.max(1, Math.min(sample.steps, Math.round(width))));
-    const [low, high] = [Math.min(...lows), Math.max(...highs)];
+    const points = pointsOf(sample, input, share, width);
+    const [low, high] = [Math.min(...points.map((one) => one.low)), Math.max(...points.map((one) => one.high))];
     const y = (value) => (input + 1) * lane - 4 - ((value - low) / (high - low || 1)) * (lane - 8);
-    for (const [from, to, alpha] of [
-      [0, (step + 1) / sample.steps, 1],
-      [(step + 1) / sample.steps, 1, 0.3],
-    ]) {
+    for (const isRead of [true, false]) {
       context.save();
       context.beginPath();
-      context.rect(from * width, 0, (to - from) * width, height);
+      context.rect(isRead ? 0 : now, 0, isRead ? now : width - now, height);
       context.clip();
-      context.globalAlpha = alpha;
+      context.globalAlpha = isRead ? 1 : 0.3;
       context.strokeStyle = colour(`c${[0, 5, 3, 4, 6, 7, 1][input % 7]}`);
       context.lineWidth = 1.25;
       context.beginPath();
-      lows.forEach((value, at) => {
-        if (!Number.isFinite(value)) return;
-        const x = ((at + 0.5) * width) / lows.length;
-        context.lineTo(x, y(value));
-        if (highs[at] !== value) context.lineTo(x, y(highs[at]));
-      });
+      for (const point of points) {
+        context.lineTo(point.x, y(point.low));
+        if (point.high !== point.low) context.lineTo(point.x, y(point.high));
+      }
       context.stroke();
       context.restore();
     }
   }
-  drawCursor(context, whole, height, ((step + 0.5) / sample.steps) * part);
+  drawCursor(context, width, height, share(step));
 }
 
-// The smallest and the largest value in each column. Missing values are left out.
-function ranges(sample, input, columns) {
+// The smallest and the largest value of an input in each pixel's column. Missing values are left out.
+function pointsOf(sample, input, share, width) {
   const inputs = sample.x.length / sample.steps;
-  const lows = new Array(columns).fill(Infinity);
-  const highs = new Array(columns).fill(-Infinity);
+  const columns = sample.steps > width ? width : Infinity;
+  const points = [];
+  let last = -1;
   for (let n = 0; n < sample.steps; n++) {
     const value = sample.x[n * inputs + input];
     if (Number.isNaN(value)) continue;
-    const at = Math.floor((n * columns) / sample.steps);
-    lows[at] = Math.min(lows[at], value);
-    highs[at] = Math.max(highs[at], value);
+    const column = columns === Infinity ? n : Math.floor(share(n) * columns);
+    if (column !== last) points.push({ x: share(n) * width, low: value, high: value });
+    const point = points[points.length - 1];
+    point.low = Math.min(point.low, value);
+    point.high = Math.max(point.high, value);
+    last = column;
   }
-  return { lows, highs };
+  return points;
 }
 
 // A lamp a unit, by moment: it lights up while the unit is open, and keeps a tint of the h that it holds.
@@ -120,42 +119,46 @@ function lampColumns(units, width) {
   return columns;
 }
 
-// How the answer forms over the steps: a line an output, so far as it is read.
-export function drawTrace(canvas, { values, targets, step, steps, part, strong, number }) {
-  const { context, width: whole, height } = surface(canvas);
-  const width = whole * part;
-  const all = [...values.flatMap((one) => one.values), ...(targets ?? []).flat()].filter(Number.isFinite);
-  const [low, high] = strong === null ? [Math.min(...all), Math.max(...all)] : [0, 1];
-  const y = (value) => height - 4 - ((value - low) / (high - low || 1)) * (height - 8);
-  const outputs = values[0].values.length;
-  context.lineWidth = 1;
-  context.setLineDash([4, 3]);
-  context.strokeStyle = colour("soft");
-  for (const target of targets ?? []) {
-    context.beginPath();
-    target.forEach(
-      (value, at) =>
-        Number.isFinite(value) && context.lineTo((target.length > 1 ? at / (target.length - 1) : at) * width, y(value)),
-    );
-    if (target.length === 1) context.lineTo(width, y(target[0]));
-    context.stroke();
-  }
-  context.setLineDash([]);
+// How the answer forms over the steps, so far as they are read: shares of all classes, of which `strong` is the true
+// one; or with `strong` null, values, each in a lane of its own beside its targets.
+export function drawTrace(canvas, { points, targets, step, steps, strong }) {
+  const { context, width, height } = surface(canvas);
+  const x = (at) => ((at + 0.5) / steps) * width;
+  const outputs = points[0].values.length;
   for (let output = 0; output < outputs; output++) {
+    const values = points.map((one) => one.values[output]);
+    const own = [...values, ...(targets?.[output] ?? [])].filter(Number.isFinite);
+    const [low, high] = strong === null ? [Math.min(...own), Math.max(...own)] : [0, 1];
+    const [lane, tall] = strong === null ? [output, height / outputs] : [0, height];
+    const y = (value) => (lane + 1) * tall - 4 - ((value - low) / (high - low || 1)) * (tall - 8);
+    if (targets) drawTarget(context, targets[output], x, y, width);
     const main = strong === null || output === strong;
-    context.strokeStyle = main ? colour(strong === null ? runColour(number + output) : "c3") : colour("c1");
-    for (const [isRead, alpha] of [
-      [false, 0.18],
-      [true, main ? 1 : 0.45],
+    context.strokeStyle = colour(strong === null ? "c0" : main ? "c3" : "c1");
+    context.lineWidth = main ? 2 : 1;
+    for (const [until, alpha] of [
+      [steps, 0.18],
+      [step, main ? 1 : 0.45],
     ]) {
       context.globalAlpha = alpha;
-      context.lineWidth = main ? 2 : 1;
       context.beginPath();
-      for (const { at, values: row } of values)
-        if (!isRead || at <= step) context.lineTo(((at + 0.5) / steps) * width, y(row[output]));
+      points.forEach(({ at }, n) => at <= until && context.lineTo(x(at), y(values[n])));
       context.stroke();
     }
+    context.globalAlpha = 1;
   }
-  context.globalAlpha = 1;
-  drawCursor(context, whole, height, ((step + 0.5) / steps) * part);
+  drawCursor(context, width, height, (step + 0.5) / steps);
+}
+
+// One target for all steps, or one a step, of which some may be missing.
+function drawTarget(context, target, x, y, width) {
+  context.strokeStyle = colour("soft");
+  context.lineWidth = 1;
+  context.setLineDash([4, 3]);
+  context.beginPath();
+  if (target.length === 1) {
+    context.moveTo(0, y(target[0]));
+    context.lineTo(width, y(target[0]));
+  } else target.forEach((value, at) => Number.isFinite(value) && context.lineTo(x(at), y(value)));
+  context.stroke();
+  context.setLineDash([]);
 }
