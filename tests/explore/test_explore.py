@@ -239,6 +239,7 @@ def test_values_with_missing_inputs_beside_classes_of_steps(browser, tmp_path):
     ]
     shown = [Shown(name, model, task, 15) for name, model, task in zip("ab", models, (values, steps), strict=True)]
     opened = OpenPage(browser, written(tmp_path / "page.html", *shown))
+    opened.move("threshold", 0)
     opened.choose_sample(1)
     for task, model, found in zip((values, steps), models, opened.answers(), strict=True):
         batch = Batch(*task.test_samples(slice(0, 2)))
