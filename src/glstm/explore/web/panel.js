@@ -23,6 +23,8 @@ export class Panel {
     this.figures = make("dl", { class: "figures" });
     this.element.append(this.figures);
     if (run.no_network) this.element.append(make("p", { class: "note" }, run.no_network));
+    this.parts = make("div", { class: this.gated && run.samples.length ? "parts both" : "parts" });
+    this.element.append(this.parts);
     if (this.gated) this.addGates();
     this.addSample();
   }
@@ -73,11 +75,12 @@ export class Panel {
     };
     canvas.addEventListener("pointermove", follow);
     canvas.addEventListener("pointerdown", follow);
-    this.element.append(
-      make("div", { class: "part" }, head, key, canvas, this.counts, ends, this.countsText),
+    this.timed = make("div", { class: "part of-gates" }, head, key, canvas, this.counts, ends, this.countsText);
+    this.parts.append(
+      this.timed,
       make(
         "div",
-        { class: "part" },
+        { class: "part of-unit" },
         make("div", { class: "head" }, make("h3", {}, "One unit's window")),
         make("div", { class: "row" }, make("label", { for: this.unit.id }, "Unit"), this.unit),
         this.window,
@@ -99,45 +102,24 @@ export class Panel {
     const { image, channels } = run.task;
     this.drawn = make("canvas", { class: image ? "image" : "lines", role: "img" });
     if (!image) this.drawn.style.height = `${Math.min(260, Math.max(90, 56 * channels.length))}px`;
+    const some = `${channels.slice(0, 8).join(", ")}${channels.length > 8 ? ", ..." : ""}`;
     const names =
-      image || channels.length < 2
-        ? null
-        : make(
-            "p",
-            { class: "soft axis-text" },
-            `From top to bottom: ${channels.slice(0, 8).join(", ")}${channels.length > 8 ? ", ..." : ""}.`,
-          );
-    const seen = make(
-      "div",
-      { class: image ? "seen" : "seen wide" },
-      make("h4", {}, image ? "What it has read" : "What it reads"),
-      this.drawn,
-      names,
-    );
-    const parts = [seen];
+      image || channels.length < 2 ? null : make("p", { class: "soft axis-text" }, `From top to bottom: ${some}.`);
+    const title = make("h4", {}, image ? "What it has read" : "What it reads, at the same times");
+    const seen = make("div", { class: "seen" }, title, this.drawn, names);
+    const stage = make("div", { class: "stage" });
+    if (image || !this.gated) stage.append(seen);
+    else this.timed.append(seen);
     if (run.network) {
       this.lamps = make("canvas", { class: "lamps", role: "img" });
       this.lampsTitle = make("h4", {}, "Open units");
       this.answer = new Answer(run);
-      parts.push(
-        make(
-          "div",
-          { class: "lit" },
-          this.lampsTitle,
-          this.lamps,
-          make("p", { class: "soft" }, "Lit: open now. Tint: what a unit holds, blue above 0 and red below."),
-        ),
-        this.answer.element,
-      );
+      const words = "Lit: open now. Tint: what a unit holds, blue above 0 and red below.";
+      const lit = make("div", { class: "lit" }, this.lampsTitle, this.lamps, make("p", { class: "soft" }, words));
+      stage.append(lit, this.answer.element);
     }
-    this.element.append(
-      make(
-        "div",
-        { class: "part" },
-        make("h3", {}, "A sample, step by step"),
-        make("div", { class: "stage" }, ...parts),
-      ),
-    );
+    if (!stage.children.length) return;
+    this.parts.append(make("div", { class: "part of-sample" }, make("h3", {}, "A sample, step by step"), stage));
   }
 
   choose(at) {
