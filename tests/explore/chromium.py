@@ -29,7 +29,8 @@ def fetch() -> None:
     """By the system's packages for somebody who may install some, else by playwright, into its own folder."""
     commands = [[sys.executable, "-m", "playwright", "install", "chromium"]]
     if shutil.which("apt-get") and os.geteuid() == 0:
-        commands.insert(0, ["apt-get", "install", "-y", "chromium"])
+        install = "apt-get install -y chromium"
+        commands.insert(0, ["sh", "-c", f"{install} || (apt-get update && {install})"])
     for command in commands:
         try:
             if subprocess.run(command, capture_output=True, timeout=PATIENCE).returncode == 0:

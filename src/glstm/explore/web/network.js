@@ -6,12 +6,15 @@ import { outputsOf, sigmoid } from "./head.js";
 // One reading of a sample at one position of the slider. `advance` computes for a while, so that a long sequence does
 // not stop the page; a closed unit costs nothing, and the contributions of units that do not change are kept.
 export class Reading {
-  constructor(run, sample, position) {
+  // `before`: a reading that is no longer needed, whose memory is taken if it is as large.
+  constructor(run, sample, position, before = null) {
     Object.assign(this, { run, sample, position });
     this.steps = sample.steps;
     this.times = relativeTimes(run, sample.times ?? run.times, this.steps);
     this.tables = run.places.map((place, at) => this.table(place, at));
-    this.states = run.places.map(() => new Float32Array(this.steps * run.layer.units)); // h after every step
+    const size = this.steps * run.layer.units;
+    this.states = // h after every step
+      before?.states[0].length === size ? before.states : run.places.map(() => new Float32Array(size));
     this.place = 0;
     this.taken = 0; // steps of this place that are done, in its own direction
     this.units = null;

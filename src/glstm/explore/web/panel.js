@@ -147,10 +147,16 @@ export class Panel {
     if (this.gated) this.drawGates(state, cursor);
     if (!sample) return false;
     const words = `Sample ${state.sample + 1} of ${this.run.task.name}, read up to step ${step + 1} of ${sample.steps}`;
+    const key = [words, this.drawn.clientWidth, colour("ink")].join();
+    if (key !== this.shownSample) this.drawSample(sample, step, words);
+    this.shownSample = key;
+    return this.run.network ? this.drawReading(state, sample, step) : false;
+  }
+
+  drawSample(sample, step, words) {
     this.drawn.setAttribute("aria-label", words);
     if (this.run.task.image) drawImage(this.drawn, this.run, sample, step);
     else drawLines(this.drawn, sample, step, (n) => this.shareOf(sample, n));
-    return this.run.network ? this.drawReading(state, sample, step) : false;
   }
 
   // Where on the time axis a step of the sample is, from 0 to 1.
@@ -161,6 +167,8 @@ export class Panel {
   }
 
   drawFigures({ position }) {
+    if (position === this.said) return;
+    this.said = position;
     const { run } = this;
     const found = [];
     if (this.gated) {
@@ -268,9 +276,10 @@ export class Panel {
 
   drawReading(state, sample, step) {
     if (this.reading?.sample !== sample || this.reading.position !== state.position) {
-      this.reading = new Reading(this.run, sample, state.position);
+      if (this.reading?.sample !== sample) this.isLong = false;
+      this.reading = new Reading(this.run, sample, state.position, this.reading);
       this.begun = performance.now();
-      this.reading.advance(AT_FIRST);
+      if (!this.isLong) this.isLong = !this.reading.advance(AT_FIRST);
     } else if (performance.now() - this.begun > REST) this.reading.advance(LATER);
     const { reading } = this;
     const { done } = reading;
