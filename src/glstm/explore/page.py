@@ -18,7 +18,7 @@ def page(data: dict[str, Any]) -> str:
     script, style = joined("main"), (WEB / "style.css").read_text()
     # '<' is written as an escape: whatever names of runs and classes are, they cannot end the element.
     numbers = json.dumps(_finite(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    names = " and ".join(run["name"] for run in data["runs"])
+    names = ", ".join(run["name"] for run in data["runs"])
     allowed = f"script-src {_digest(script)}; style-src {_digest(style)}"
     rules = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     parts = {

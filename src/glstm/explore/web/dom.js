@@ -73,6 +73,11 @@ export const whole = (count) => GROUPED.format(count);
 
 export const plural = (count, what) => `${whole(count)} ${what}${count === 1 ? "" : "s"}`;
 
+// a, b and c
+export function listed(words) {
+  return [words.slice(0, -1).join(", "), words[words.length - 1]].filter(Boolean).join(" and ");
+}
+
 export function threshold(value) {
   const short = Number(value.toPrecision(3));
   return value && value < 1e-4 ? short.toExponential() : String(short);

@@ -2,7 +2,7 @@
 
 import { unpackAll } from "./bytes.js";
 import { Chart, legend } from "./charts.js";
-import { forgetColours, make, operations, plural, precise, runColour, threshold, whole } from "./dom.js";
+import { forgetColours, listed, make, operations, plural, precise, runColour, threshold, whole } from "./dom.js";
 import { Panel } from "./panel.js";
 
 const find = (name) => document.getElementById(name);
@@ -134,7 +134,7 @@ function setUpPrice() {
     " and ",
   );
   find("price-text").textContent = known.length
-    ? `Dots are errors measured on ${on}; between them nothing is known. ${alone}`
+    ? `Dots are errors measured on ${listed(on)}; between them nothing is known. ${alone}`
     : alone;
   const all = thresholds.map((_, at) => at);
   const shown = (wanted) => {
@@ -254,7 +254,7 @@ function redraw() {
   draw();
 }
 
-find("title").textContent = runs.map((run) => run.name).join(" and ");
+find("title").textContent = listed(runs.map((run) => run.name));
 if (runs.length === 1) panels[0].element.querySelector("h2").classList.add("unseen"); // the page's title says it
 find("lead").textContent = gated.length
   ? "Each unit opens at its own moments only. Move the threshold: what is less open is closed, and costs nothing."

@@ -105,7 +105,11 @@ export class Panel {
     const some = `${channels.slice(0, 8).join(", ")}${channels.length > 8 ? ", ..." : ""}`;
     const names =
       image || channels.length < 2 ? null : make("p", { class: "soft axis-text" }, `From top to bottom: ${some}.`);
-    const title = make("h4", {}, image ? "What it has read" : "What it reads, at the same times");
+    const title = make(
+      "h4",
+      {},
+      image ? "What it has read" : this.gated ? "What it reads, at the same times" : "What it reads",
+    );
     const seen = make("div", { class: "seen" }, title, this.drawn, names);
     const stage = make("div", { class: "stage" });
     if (image || !this.gated) stage.append(seen);
