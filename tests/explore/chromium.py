@@ -75,7 +75,7 @@ class OpenPage:
             color_scheme="dark" if dark else "light",
             device_scale_factor=scale,
         )
-        context.set_default_timeout(60_000)  # a busy machine is slow
+        context.set_default_timeout(30_000)
         self.page = context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []

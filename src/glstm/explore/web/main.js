@@ -130,9 +130,7 @@ function setUpPrice() {
   find("price").hidden = gated.length === 0;
   if (!gated.length) return;
   const alone = "Operations are counted, at every threshold.";
-  const on = [...new Set(known.map(({ run }) => plural(run.errors.sequences, `${run.task.part} sequence`)))].join(
-    " and ",
-  );
+  const on = [...new Set(known.map(({ run }) => plural(run.errors.sequences, `${run.task.part} sequence`)))];
   find("price-text").textContent = known.length
     ? `Dots are errors measured on ${listed(on)}; between them nothing is known. ${alone}`
     : alone;
