@@ -24,6 +24,7 @@ DOCUMENTS = [
         "docs/own-data.md",
         "docs/choosing.md",
         "docs/deploy.md",
+        "docs/explore.md",
         "docs/experiments.md",
         "docs/rivals.md",
     )

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "describe": {"gated", "gates", "registry", "times", "weights"},
     "pretrained": {"describe", "models"},
     "series": set(),
-    "data": {"scaling"},
+    "data": {"masks", "scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {
         "", "advice", "analysis", "data", "describe", "fused", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
@@ -58,14 +58,15 @@ MAY_IMPORT = {
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
+    "explore": {"analysis", "data", "gated", "gates", "layers", "models", "runtime", "scaling", "training"},
     "bench": {
         "", "analysis", "cells", "data", "models", "ops", "plots", "recipes", "runtime", "streaming", "training",
         *LAYERS,
     },
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
-        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "models", "ops", "plots", "predictions",
-        "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
+        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "models", "ops", "plots",
+        "predictions", "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

@@ -267,9 +267,10 @@ def test_demo_in_a_few_seconds(tmp_path):
     out = tmp_path / "demo"
     for seconds in (3, 1):  # a second time it replaces its own result
         done = glstm("demo", "--seconds", seconds, "--out", out, env={**os.environ, "COLUMNS": "120"})
-        for word in ("g-LSTM", "LSTM", "operations", "demo.png"):
+        for word in ("g-LSTM", "LSTM", "operations", "demo.png", "explore.html"):
             assert word in done.stdout
         assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+        assert (out / "explore.html").read_text().startswith("<!doctype html>")
 
 
 def test_demo_touches_no_folder_that_is_not_its_own(tmp_path):

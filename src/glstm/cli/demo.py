@@ -20,10 +20,11 @@ from glstm.extras import require
 from glstm.storage import make_folder, write_atomically
 from glstm.training.display import Display, EpochRow
 
-PICTURE, MARK = "demo.png", "made-by-glstm-demo"
+PICTURE, PAGE, MARK = "demo.png", "explore.html", "made-by-glstm-demo"
 THRESHOLD = 0.01  # the paper's v_T
 SOLVED = 0.01  # test error
 USUAL_EPOCHS = 150  # until it is solved
+ON_PAGE = 200  # sequences on which the page's errors are measured
 
 
 @dataclass
@@ -73,7 +74,8 @@ def _clear(out: Path) -> None:
         raise UserError(f"{out} holds something that is not a demo's result; choose another --out")
     for name in ("glstm", "lstm"):
         shutil.rmtree(out / name, ignore_errors=True)
-    (out / PICTURE).unlink(missing_ok=True)
+    for name in (PICTURE, PAGE):
+        (out / name).unlink(missing_ok=True)
     write_atomically(out / MARK, b"made by glstm demo, which may replace what is here\n")
 
 
@@ -209,6 +211,22 @@ def _conclude(glstm: Contestant, lstm: Contestant, recipe, seconds: float, out: 
     picture = out / PICTURE
     _draw(glstm, lstm, picture, task.steps)
     console.print(f"picture: {picture}", highlight=False, soft_wrap=True, markup=False)
+    page = out / PAGE
+    _write_page(glstm, lstm, task, page)
+    text = f"page: {page}, to open in a browser: both networks, which run there, with a threshold to move"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _write_page(glstm: Contestant, lstm: Contestant, task, path: Path) -> None:
+    """What `glstm explore` writes, of both networks side by side."""
+    from glstm.cli.explore import page_of
+    from glstm.explore.gather import Shown
+    from glstm.training.run import RunFolder
+
+    networks = [
+        Shown(one.name, RunFolder(one.folder).load_model(), task, task.schedule(), one.folder) for one in (glstm, lstm)
+    ]
+    write_atomically(path, page_of(networks, ON_PAGE).encode())
 
 
 def _draw(glstm: Contestant, lstm: Contestant, path: Path, steps: int) -> None:

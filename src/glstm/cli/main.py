@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, deploy, doctor, evaluate, export, predict, report, reproduce, train
+from glstm.cli import bench, data, demo, deploy, doctor, evaluate, explore, export, predict, report, reproduce, train
 from glstm.errors import GateWarning, UserError
 
 python_says = warnings.showwarning
@@ -45,6 +45,7 @@ def prose(function: Callable) -> str:
 VERBS = (
     train.train,
     evaluate.evaluate,
+    explore.explore,
     predict.predict,
     deploy.deploy,
     reproduce.reproduce,
