@@ -50,7 +50,7 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def runs(trained, tmp_path) -> Path:
-    return shutil.copytree(trained, tmp_path / "runs")
+    return shutil.copytree(trained, tmp_path / "runs", symlinks=True)
 
 
 def result(folder: Path) -> dict:

@@ -13,6 +13,7 @@ from rich.table import Table
 from glstm.cli.options import DataOption, require_folder
 from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
+from glstm.storage import remove_temporary
 
 
 def reproduce(
@@ -84,6 +85,7 @@ def reproduce(
                         raise typer.Exit(INTERRUPTED)
     finally:  # what is complete is written, stopped or not
         with keep.alone():
+            remove_temporary(results, of_others=True)
             for one in chosen:
                 path = results / f"{one.name}.json"
                 if write_result(one, keep, results, small):

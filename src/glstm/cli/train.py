@@ -1,5 +1,7 @@
 """`glstm train`: a network on a task, by one of the paper's recipes or your own."""
 
+import shlex
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -258,7 +260,7 @@ def _run(
     from glstm.recipes import check_same_task, make_task, model_maker, with_its_patience
     from glstm.training.fabric import leave, make_fabric, set_matmul
     from glstm.training.loop import Trainer
-    from glstm.training.run import RunFolder
+    from glstm.training.run import RunFolder, locked
 
     console = Console()
     check_same_task(recipes)
@@ -275,13 +277,17 @@ def _run(
         console.print(task.summary(), highlight=False, soft_wrap=True, markup=False)
     recipes = [with_its_patience(recipe, task, patience_asked) for recipe in recipes]
     trainer = Trainer(task, makers, recipes, paths, fabric=fabric, precision=where["precision"])
-    if resuming:
-        trainer.resume()
-    else:
-        names = [recipe.names_as_dict() for recipe in recipes]
-        trainer.begin(names, **where, data=str(Path(data).resolve()) if data else None)
-    before = [len(run.history) for run in trainer.runs]
-    with StopOnSignal() as should_stop:
+    if fabric.is_global_zero and not resuming:
+        for run in trainer.runs:
+            run.folder.require_unused()  # before a lock makes a folder
+    alone = locked([run.folder for run in trainer.runs]) if fabric.is_global_zero else nullcontext()
+    with alone, StopOnSignal() as should_stop:
+        if resuming:
+            trainer.resume()
+        else:
+            names = [recipe.names_as_dict() for recipe in recipes]
+            trainer.begin(names, **where, data=str(Path(data).resolve()) if data else None)
+        before = [len(run.history) for run in trainer.runs]
         finished = trainer.fit(_display(console, trainer, bool(where.get("tensorboard"))), should_stop)
         trainer.finish()
     leave(fabric)
@@ -290,7 +296,7 @@ def _run(
     if finished:
         results = [_result(run, task, epochs) for run, epochs in zip(trainer.runs, before, strict=True)]
     else:
-        options = " ".join(f"--resume {path}" for path in again)
+        options = " ".join(f"--resume {shlex.quote(str(path))}" for path in again)
         results = [f"stopped in epoch {trainer.epoch}; go on with: glstm train {options}"]
     for result in results:
         console.print(result, highlight=False, soft_wrap=True, markup=False)

@@ -4,7 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from glstm.data.task import Task
 from glstm.errors import UserError
-from glstm.pretrained import save_values
+from glstm.pretrained import serialized
 from glstm.training.best import check_patience, rule_for
-from glstm.training.checkpoint import load_checkpoint, save_checkpoint
+from glstm.training.checkpoint import checkpoint, load_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
 from glstm.training.fabric import Processes, make_fabric
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run
-from glstm.training.run import RunFolder
+from glstm.training.run import RunFolder, locked
 from glstm.training.settings import Settings, check_together
 
 SAVE_EVERY = 60.0  # seconds, inside an epoch
@@ -84,22 +84,45 @@ class Trainer:
             check_patience(self.task, run.settings)
         if self.fabric.is_global_zero:
             for run in self.runs:
-                run.folder.require_unused()
-            for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
-                run.folder.create(run.settings, self.task, run.model, where, recipe)
-        self._save()
+                run.folder.require_unused()  # before a lock makes a folder
+        with self._locked():
+            if self.fabric.is_global_zero:
+                parents = {run.folder.path.parent for run in self.runs}
+                seeds = {run.folder.path.name: run.settings.seed for run in self.runs}
+                together = seeds if len(self.runs) > 1 and len(parents) == 1 else None
+                for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
+                    run.folder.tidy()
+                    run.folder.create(run.settings, self.task, run.model, where, recipe, together)
+            self._save()
 
     def resume(self) -> None:
-        """Continue from the folders' checkpoints. Of the settings, only the number of epochs may have changed."""
-        for run in self.runs:
-            run.folder.check_artifacts(self.task)
-            before = run.folder.settings()
-            run.check_settings(before)
-            self._load(run)
-            run.check_epochs(before, done=len(run.history))
-        if self.fabric.is_global_zero:
-            for run in self.runs:
-                run.folder.update_settings(run.settings)
+        """Continue from the folders' checkpoints. Of the settings, only the number of epochs may have changed.
+
+        A run that was stopped before its first checkpoint begins anew.
+        """
+        with self._locked():
+            before = [run.folder.settings() for run in self.runs]
+            for row, run in enumerate(self.runs):
+                run.check_settings(before[row])
+                if self.fabric.is_global_zero:
+                    run.folder.tidy()
+                    run.folder.take_up()
+                    if not run.folder.checkpoint.exists():
+                        run.folder.write_artifacts(self.task)
+                        self._save_run(row, run, self.population.sums[row])
+            self.fabric.barrier()  # all processes read what one has written
+            for row, run in enumerate(self.runs):
+                run.folder.check_artifacts(self.task)
+                self._load(run)
+                run.check_epochs(before[row], done=len(run.history))
+            self.fabric.barrier()  # all have read it: it may be replaced
+            if self.fabric.is_global_zero:
+                for run in self.runs:
+                    run.folder.update_settings(run.settings)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        """No other process may train in the runs' folders meanwhile."""
+        return locked(run.folder for run in self.runs) if self.fabric.is_global_zero else nullcontext()
 
     def _load(self, run: Run) -> None:
         row = self.runs.index(run)
@@ -127,7 +150,10 @@ class Trainer:
         A run whose loss is no longer a finite number stays as it was last saved. The others continue, and an error at
         the end names it.
         """
-        display = display if display is not None and self.fabric.is_global_zero else Display()
+        with self._locked():
+            return self._fit(display if display is not None and self.fabric.is_global_zero else Display(), should_stop)
+
+    def _fit(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         if not self._catch_up(display, should_stop):
             return False
         self._note_done()
@@ -174,9 +200,8 @@ class Trainer:
                 "open_share": score.open_share if score else best.open_share,
             }  # fmt: skip
             if self.fabric.is_global_zero:
-                run.folder.write_result(run.result)
-                if row in self.diverged:  # nothing else of it is saved any more
-                    save_values(run.folder.model, run.best)
+                # Of one that diverged, nothing else is saved any more.
+                run.folder.save_result(run.result, serialized(run.best) if row in self.diverged else None)
 
     def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         """If the process was killed between two saves, runs are at different places: those behind train until all are
@@ -315,26 +340,31 @@ class Trainer:
             self._report_divergence()
         sums = self._sums()
         for row, run in enumerate(self.runs):
-            if row in self.diverged or not self.fabric.is_global_zero:
-                continue
-            progress = {
-                "epoch": self.epoch,
-                "batch": self.batch,
-                "seconds": self.seconds,
-                "history": [vars(row) for row in run.history],
-                "losses": [vars(row) for row in run.losses],
-            }
-            extra = {"sums": sums[row]}
-            if run.gates_before is not None:
-                extra["gates_before"] = run.gates_before
-            extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
-            save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
-            save_values(run.folder.model, run.best or run.model.state_dict())
-            if run.best is not None:
-                save_values(run.folder.last, run.model.state_dict())
-            run.folder.write_metrics(run.history, run.losses)
+            if row not in self.diverged and self.fabric.is_global_zero:
+                self._save_run(row, run, sums[row])
         self.saved_at = time.monotonic()
         self.save_gap = max(SAVE_GAP, SAVE_SHARE * (self.saved_at - began))
+
+    def _save_run(self, row: int, run: Run, sums: Tensor) -> None:
+        progress = {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "seconds": self.seconds,
+            "history": [vars(row) for row in run.history],
+            "losses": [vars(row) for row in run.losses],
+        }
+        extra = {"sums": sums}
+        if run.gates_before is not None:
+            extra["gates_before"] = run.gates_before
+        extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
+        now = run.model.state_dict()
+        run.folder.save_state(
+            checkpoint(run.model, self._optimizer_state(row), extra, progress),
+            serialized(now if run.best is None else run.best),
+            None if run.best is None else serialized(now),
+            run.history,
+            run.losses,
+        )
 
     def _report_divergence(self) -> None:
         self._test_the_best()
