@@ -58,11 +58,11 @@ def _in_folder(task: "Task", recipe: "Recipe", folder: Path | str, display: "Dis
 
     trainer = Trainer(task, lambda: make_model(recipe, task), recipe, folder)
     (run,) = trainer.runs
+    source = getattr(task, "source", None)
+    if source is None and type(task) is ArrayTask:  # a class of your own may do more than its data say
+        source = run.folder.keep_data(task)
     run.folder.require_unused()  # before a lock makes a folder
     with locked([run.folder]):
-        source = getattr(task, "source", None)
-        if source is None and type(task) is ArrayTask:  # a class of your own may do more than its data say
-            source = run.folder.keep_data(task)
         # With a source every command finds the task again.
         trainer.begin([recipe.changed(task="file", data=source).names_as_dict()] if source is not None else ())
         trainer.fit(display)

@@ -49,6 +49,7 @@ MOST_KEPT = 2**30  # bytes of data that a run keeps in its folder
 LABELS = {"GLSTM": "g-LSTM"}  # a cell's label in pictures, if it is not the name of its class
 CHECKPOINT, LAST, RESULT = "checkpoint.safetensors", "last.safetensors", "result.json"
 METRICS, LOSSES = "metrics.csv", "losses.csv"
+TOGETHER = "together.json"  # only before the first checkpoint: the runs that begin with this one
 SAVED = (CONFIG, CHECKPOINT, WEIGHTS, LAST, METRICS, LOSSES, RESULT)  # what a save consists of
 
 
@@ -100,9 +101,7 @@ class RunFolder:
             config["model"] = describe(model)
         except UserError as error:  # it can be trained and resumed anyway, by code that has the model
             config |= {"model": None, "model_cannot_be_described": str(error)}
-        if together:
-            config["together"] = together
-        self.save({CONFIG: _json_bytes(config)})
+        self.save({CONFIG: _json_bytes(config)} | ({TOGETHER: _json_bytes(together)} if together else {}))
 
     def write_artifacts(self, task: Task) -> None:
         for name, value in task.artifacts().items():
@@ -344,8 +343,9 @@ def _begin_missing(path: Path) -> None:
     for folder in _inside(path):
         if folder.checkpoint.exists():
             continue
+        beside = current(folder.path) / TOGETHER
         config = read_config(folder.path)
-        for name, seed in (config.get("together") or {}).items():
+        for name, seed in (read_json(beside) if beside.exists() else {}).items():
             missing = RunFolder(path / name)
             if not missing.config.exists():
                 with locked([missing]):
