@@ -72,8 +72,8 @@ def train(
     resume: Annotated[
         list[Path] | None,
         option(
-            "Go on with the run in this folder, or the runs in its folders, where they stopped; only --epochs may "
-            "change. Give it several times for several runs.",
+            "Go on with the run in this folder, or the runs in its folders, where they stopped; only --epochs and "
+            "--on-nan may change. Give it several times for several runs.",
             MACHINE,
         ),
     ] = None,
@@ -104,9 +104,10 @@ def train(
     asked = {name: value for one in (network, gate, optimiser, data, files) for name, value in _given(one).items()}
     where = {**WHERE, **{name: value for name, value in _given(machine).items() if name != "data"}}
     if resume:
-        refused = [name for name in asked if name != "epochs"]
+        changes = {name: asked[name] for name in ("epochs", "on_nan") if name in asked}
+        refused = [name for name in asked if name not in changes]
         refused += [name for name, value in (("preset", preset), ("out", out)) if value is not None]
-        _resume(task, resume, refused, data.epochs, machine, where)
+        _resume(task, resume, refused, changes, machine, where)
         return
     if task is None:
         raise UserError(
@@ -224,7 +225,7 @@ def _resume(
     task: str | None,
     resume: list[Path],
     refused: list[str],
-    epochs: int | None,
+    changes: dict[str, Any],
     machine: MachineOptions,
     where: dict[str, Any],
 ) -> None:
@@ -236,8 +237,7 @@ def _resume(
         raise UserError(f"{folders[0].path} is a run of {recipes[0].task}, not of {task}: leave the task out")
     if refused:
         raise UserError(f"a resumed run keeps its recipe and its folder: leave out --{_dashed(refused[0])}")
-    if epochs is not None:
-        recipes = [recipe.changed(epochs=epochs) for recipe in recipes]
+    recipes = [recipe.changed(**changes) for recipe in recipes]
     asked = _given(machine)
     where |= {name: value for name, value in folders[0].where().items() if name in WHERE and name not in asked}
     for folder in folders:

@@ -201,7 +201,7 @@ def _read_save(folder: Path, save: Path) -> TrainedRun:
 def _described(
     folder: Path, config: dict[str, Any], data: dict[str, Any], result: dict[str, Any] | None, history: list[Epoch]
 ) -> TrainedRun:
-    settings, recipe, shape = dict(config["settings"]), config.get("recipe"), config["task"]
+    settings, recipe, shape = {"on_nan": "stop", **config["settings"]}, config.get("recipe"), config["task"]
     about, model, where = config.get("about") or {}, config.get("model") or {}, config["where"]
     layer = model.get("layer") or model
     sequences = data.get("sequences") or about.get("sequences") or {}

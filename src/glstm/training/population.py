@@ -27,6 +27,7 @@ from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first_gates
 from glstm.training.fabric import Processes
 from glstm.training.graph import captured
+from glstm.training.guard import SAMPLES, Guard, mean
 from glstm.training.objective import Objective, Test, skips
 from glstm.training.optimizers import OPTIMIZERS
 from glstm.training.room import OpenUnits
@@ -120,6 +121,7 @@ class Population:
         self.budgets = values.new_zeros(len(self.models))
         self.seeds = torch.tensor([setting.seed for setting in self.settings], device=self.device)
         self.sums = torch.zeros(len(self.models), 2, dtype=torch.float64, device=self.device)
+        self.guard = Guard(self.settings, self.device)
         self.next_batch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # since the very first
         self.done: set[int] = set()  # members that keep their values while others go on
@@ -149,11 +151,16 @@ class Population:
                 warnings.warn(sentence, GateWarning, stacklevel=3)
 
     def train(self, epoch: int) -> list[float]:
-        """A whole epoch, counted from 1; returns each member's mean loss."""
+        """A whole epoch, counted from 1; returns each member's mean loss; nan: it became nan, or infinite."""
         self.start(epoch)
         while self.batch < self.batches:
             self.step()
-        return [total / self.task.train_size for total in self.sums[:, 0].tolist()]
+        totals, left_out = self.sums[:, 0].tolist(), self.guard.left_out[:, SAMPLES].tolist()
+        stopped = self.guard.failures()
+        return [
+            mean(total, 0 if row in stopped else self.task.train_size - left)
+            for row, (total, left) in enumerate(zip(totals, left_out, strict=True))
+        ]
 
     def start(self, epoch: int, batch: int = 0) -> None:
         """Go to a batch of an epoch. At the first batch the sums of losses are reset, and curricula take their step."""
@@ -166,6 +173,7 @@ class Population:
         self.updates.fill_((epoch - 1) * self.batches + batch)
         if batch == 0:
             self.sums.zero_()
+            self.guard.left_out.zero_()
         if batch == 0 and epoch != self.moved_to:
             self._move_curricula(epoch)
             self.moved_to = epoch
@@ -229,8 +237,7 @@ class Population:
 
     def step(self) -> None:
         """One update of every member, on the next batch."""
-        first = self.batch * self.batch_size
-        size = min(self.batch_size, self.task.train_size - first)
+        first, size = self.batch * self.batch_size, self.size_now()
         room = self._room() if self.one_graph else None
         if self.one_graph and (size not in self._graphs or self._rooms[size] != room):
             self.wait()  # for the last graph, whose memory is about to be freed
@@ -249,6 +256,10 @@ class Population:
             buffer.copy_(value)
         self.batch += 1
 
+    def size_now(self) -> int:
+        """Samples in the next batch: the last one of an epoch may be smaller."""
+        return min(self.batch_size, self.task.train_size - self.batch * self.batch_size)
+
     def _room(self) -> sparse.Room | None:
         """For the open units of the next step, where computing only these is faster; sound, because it is counted."""
         if self._may_skip and self._open_units is None:
@@ -265,7 +276,7 @@ class Population:
         step = partial(self._step_by_number, size)
         try:
             with choice.planned(room) as plan:
-                graph = captured(step, self._changing())
+                graph = captured(step, self.changing())
             self._may_skip &= plan.used or room is None  # such as a network that reads every output
             return graph
         except torch.OutOfMemoryError:
@@ -295,12 +306,32 @@ class Population:
         """The numbers of the next batch's samples, counted on the device."""
         return self.next_batch * self.batch_size + torch.arange(size, device=self.device)
 
-    def _changing(self) -> list[Tensor]:
+    def changing(self) -> list[Tensor]:
         """Everything that an update changes."""
-        buffers = [buffer for model in self.models for buffer in model.buffers()]
-        return [self.stack.flat, *self.optimizer.state.values(), self.sums, self.next_batch, self.updates, *buffers]
+        return [*self._rows(), *self._buffers(), self.sums, self.next_batch, self.updates, *self.guard.state()]
+
+    def _rows(self) -> list[Tensor]:
+        """Tensors with a row for each member."""
+        return [self.stack.flat.detach(), *self.optimizer.state.values()]
+
+    def _buffers(self) -> list[Tensor]:
+        return [buffer for model in self.models for buffer in model.buffers()]
 
     def _update(self, wanted: slice | Tensor) -> None:
+        size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
+        before = [tensor.clone() for tensor in (*self._rows(), *self._buffers())]
+        objective, loss, gradient = self.gradients(wanted)
+        with torch.no_grad():
+            self.apply(gradient)
+            sound = self.guard.sound(objective, self._rows())
+            if self.world > 1:  # a loss is of this process's share
+                sound = self.over_processes(sound.double(), "mean") == 1
+            made = self.guard.settle(sound, self.updates, size, self._rows(), self.models, before)
+            self.sums += torch.where(made, loss.double() * size, 0.0).unsqueeze(1)
+            self.next_batch += 1
+
+    def gradients(self, wanted: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of these samples: what every member minimises (M,), its loss, and the gradient (M, P)."""
         size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
         keyed = any(objective.keyed for objective in self.objectives)
         keys = masks.keys(self.seeds, self.updates) if keyed else self.seeds  # not read then
@@ -317,10 +348,7 @@ class Population:
         loss, added = each[:, 0] * (self.world / size), each[:, 1] * (self.world / size)
         objective = loss + added + self.budgets * each[:, 2]
         (gradient,) = torch.autograd.grad(objective.sum(), self.stack.flat)
-        with torch.no_grad():
-            self._apply(gradient)
-            self.sums += (loss.double() * size).unsqueeze(1)
-            self.next_batch += 1
+        return objective.detach(), loss.detach(), gradient
 
     def _arguments(self, group: Group, keys: Tensor, wanted: slice | Tensor) -> tuple[tuple, tuple]:
         """Arguments of the objective: those of each member of the group, and those that are the same for all."""
@@ -330,7 +358,8 @@ class Population:
         stage = self.stages[tuple(group.rows)]
         return (own, stage if group.several else tuple(part[0] for part in stage)), (wanted, self.charged)
 
-    def _apply(self, gradient: Tensor) -> None:
+    def apply(self, gradient: Tensor) -> None:
+        """The update itself."""
         gradient = self.over_processes(gradient, "mean")
         if self.clipped:
             weights = gradient[:, : self.stack.weights]
