@@ -142,5 +142,5 @@ def test_a_value_that_an_update_makes_too_large_is_named(tmp_path):
     task = make_task(recipe)
     trainer = Trainer(task, model_maker(recipe.changed(lr=1.0), task), recipe.changed(lr=3e38), tmp_path / "run")
     trainer.begin()
-    with pytest.raises(UserError, match=r"batch 1 \(update 1\).* (layer|head)\.\S+ was the first"):
+    with pytest.raises(UserError, match=r"batch 1 \(update 1\).* (layer|head)\.\S+ was the first that was"):
         trainer.fit()

@@ -7,10 +7,10 @@ network also makes no update after the first one that failed: it stays as it was
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glstm.training.settings import Settings
 
@@ -21,101 +21,100 @@ UPDATES, SAMPLES, SINCE_ROW = 0, 1, 2  # columns of `left_out`: in this epoch; a
 
 
 class Guard:
+    """Sums of losses, and of what was left out, that a step adds to. A step should not become slower by it: these are
+    few operations on small tensors, and one each to copy, to add up and to choose all values at once."""
+
     def __init__(self, settings: Sequence[Settings], device: torch.device):
         self.stops = [setting.on_nan == "stop" for setting in settings]
-        self.failed_at = torch.zeros(len(settings), dtype=torch.int64, device=device)  # its first failure; 0: none
-        self.left_out = torch.zeros(len(settings), 3, dtype=torch.int64, device=device)
-        self._stops = torch.tensor(self.stops, device=device)
+        self.device, count = device, len(settings)
+        self._tally = torch.zeros(count, 5, dtype=torch.float64, device=device)
+        self.sums, self.left_out = self._tally[:, :2], self._tally[:, 2:]  # of losses: this epoch, and since the row
+        self._halt = torch.zeros(count, 2, dtype=torch.float64, device=device)  # nan: it makes no update any more
+        self._gain = torch.zeros_like(self._tally)
+        self._stops = torch.tensor(self.stops, device=device).unsqueeze(1)
+        self._before = [0] * count  # updates left out in this epoch before it was resumed
+        self._sizes: dict[int, tuple[Tensor, Tensor]] = {}
 
     def state(self) -> list[Tensor]:
         """What a step changes."""
-        return [self.failed_at, self.left_out]
+        return [self._tally, self._halt]
 
-    def sound(self, loss: Tensor, rows: Sequence[Tensor]) -> Tensor:
-        """Of which networks (M,) all numbers are finite; `rows` (M, P) are values and the optimiser's state now."""
-        total = loss.double()
-        for tensor in rows:
-            total = total + tensor.sum(1, dtype=torch.float64)  # which cannot overflow
-        return (total - total) == 0  # for nan and infinity it is nan
+    def prepare(self, size: int) -> None:
+        """For steps with so many samples: in a graph, no tensor can be made from numbers of the host."""
+        if size not in self._sizes:
+            rows = [size, size, 1, 1, 1], [0, 0, 1, size, size]
+            made, lost = (torch.tensor(row, dtype=torch.float64, device=self.device) for row in rows)
+            self._sizes[size] = made, lost
 
-    def settle(
-        self, sound: Tensor, update: Tensor, size: int, rows: Sequence[Tensor], models: Sequence[nn.Module],
-        before: Sequence[Tensor],
-    ) -> Tensor:  # fmt: skip
-        """Give networks back the values `before` where the update is left out. Returns which have made it."""
-        made = sound & ~(self._stops & (self.failed_at > 0))
-        self.failed_at.copy_(torch.where(sound | (self.failed_at > 0), self.failed_at, update))
-        self.left_out += (~made).unsqueeze(1) * _counts(size, made.device)
-        own = made.unsqueeze(1)
-        for tensor, value in zip(rows, before, strict=False):
-            torch.where(own, tensor, value, out=tensor)
-        buffers = [(row, buffer) for row, model in enumerate(models) for buffer in model.buffers()]
-        for (row, buffer), value in zip(buffers, before[len(rows) :], strict=True):
-            buffer.copy_(torch.where(made[row], buffer, value))
+    def add_losses(self, loss: Tensor, size: int) -> Tensor:
+        """The means (M,) of so many samples. Returns what `settle` adds to the sums for an update that is made."""
+        torch.add(loss.unsqueeze(1), self._halt, out=self._gain[:, :2])
+        return self._gain * self._sizes[size][0]
+
+    def settle(self, unsound: Tensor, gain: Tensor, size: int, values: Tensor, before: Tensor) -> Tensor:
+        """Where `unsound` (M, 1) is nan and not 0, the update is left out: `values` (N, M, P) get back those `before`.
+        Returns which networks have made it (M, 1)."""
+        made = unsound == 0
+        self._tally += torch.where(made, gain, self._sizes[size][1])
+        if all(self.stops):
+            self._halt += unsound
+        elif any(self.stops):
+            self._halt += torch.where(self._stops, unsound, 0.0)
+        torch.where(made, values, before, out=values)
         return made
 
-    def failures(self) -> dict[int, int]:
-        """Networks that have stopped, with the number of the update that failed, from 1."""
-        found = self.failed_at.tolist()
-        return {row: update for row, update in enumerate(found) if update and self.stops[row]}
+    def failures(self, done: int) -> dict[int, int]:
+        """Networks that have stopped, with the batch that failed, from 0; `done` batches of this epoch were tried."""
+        halted, left = self._halt[:, 0].isnan().tolist(), self.left_out[:, UPDATES].tolist()
+        return {row: done - round(left[row]) + self._before[row] for row, halt in enumerate(halted) if halt}
 
-    def restart(self, row: int, left_out: Tensor | None) -> None:
+    def start_epoch(self) -> None:
+        self._tally.zero_()
+        self._before = [0] * len(self._before)
+
+    def restart(self, row: int, sums: Tensor, left_out: Tensor | None) -> None:
         """A network goes on from a checkpoint, which may be of a version that did not count."""
-        self.failed_at[row] = 0
-        self.left_out[row] = 0
-        if left_out is not None:
-            self.left_out[row].copy_(left_out)
+        self._halt[row] = 0
+        self.sums[row] = sums.to(self.device)
+        self.left_out[row] = 0 if left_out is None else left_out.to(self.device)
+        self._before[row] = 0 if left_out is None else round(float(left_out[UPDATES]))
 
 
-_kept_counts: dict[tuple[int, torch.device], Tensor] = {}
-
-
-def _counts(size: int, device: torch.device) -> Tensor:
-    """Made once for each size: in a graph, a tensor cannot be made from numbers of the host."""
-    if (size, device) not in _kept_counts:
-        _kept_counts[size, device] = torch.tensor([1, size, size], device=device)
-    return _kept_counts[size, device]
-
-
-def mean(total: float, samples: int) -> float:
+def mean(total: float, samples: float) -> float:
     """nan: there is no sample."""
     return total / samples if samples else math.nan
 
 
 @torch.no_grad()
-def what_failed(population: "Population", row: int, update: int) -> str:
-    """Which parameter of a network that has stopped was the first to fail in this update of the present epoch.
+def what_failed(population: "Population", row: int, batch: int) -> str:
+    """Which parameter of a network that has stopped was the first to fail in this batch of the present epoch.
 
     The network has the values that it had before. So the update is made again, for all, and undone.
     """
     state = population.changing()
     before = [tensor.detach().clone() for tensor in state]
-    at = population.batch
-    population.batch = (update - 1) % population.batches
-    first = population.batch * population.batch_size
-    population.updates.fill_(update - 1)
+    at, population.batch = population.batch, batch
+    first = batch * population.batch_size
+    population.updates.fill_((population.epoch - 1) * population.batches + batch)
     try:
         with torch.enable_grad():
-            objective, _, gradient = population.gradients(slice(first, first + population.size_now()))
-        raw = gradient.clone()
+            loss, gradient = population.gradients(slice(first, first + population.size_now()))
+        bad = _first_bad(population, row, gradient)
         population.apply(gradient)
-        flat = population.stack.flat.detach()
-        found = _first_bad(population, row, raw), _first_bad(population, row, flat)
-        loss = float(objective[row])
+        too_large = _first_bad(population, row, population.stack.flat.detach())
     finally:
         population.batch = at
         for tensor, value in zip(state, before, strict=True):
             tensor.copy_(value)
-    if found[0]:
-        return f"the loss was {loss:g}, and the gradient of {found[0]} was the first that was not finite"
-    if found[1]:
-        return f"the loss was {loss:g}, and {found[1]} was the first parameter that the update made too large"
-    return f"the loss was {loss:g}"
+    said = f"the loss was {float(loss[row]):g}"
+    if bad:
+        return f"{said}, and the gradient of {bad} was the first that was not finite"
+    return f"{said}, and the new value of {too_large} was the first that was too large" if too_large else said
 
 
 def _first_bad(population: "Population", row: int, rows: Tensor) -> str | None:
     """Its name, in the order of the network."""
-    stack: Any = population.stack
+    stack = population.stack
     parts = stack.layouts[row].parts(rows[row], stack.weights)
     bad = {name for name, part in parts.items() if not part.isfinite().all()}
     return next((name for name, _ in population.models[row].named_parameters() if name in bad), None)

@@ -132,8 +132,7 @@ class Trainer:
         self.seconds = progress["seconds"]
         run.history = [EpochRow(**row) for row in progress["history"]]
         run.losses = [LossRow(**row) for row in progress["losses"]]
-        self.population.sums[row].copy_(extra["sums"])
-        self.population.guard.restart(row, extra.get("left_out"))
+        self.population.guard.restart(row, extra["sums"], extra.get("left_out"))
         if run.gates_before is not None:
             run.gates_before.copy_(extra["gates_before"])
         best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
@@ -300,11 +299,11 @@ class Trainer:
     def _look_for_failures(self) -> None:
         """Networks that have stopped by themselves, because a number was no longer finite, are reported; the others go
         on."""
-        for row, update in sorted(self.population.guard.failures().items()):
+        for row, batch in self.population.guard.failures(self.batch).items():
             if row not in self.diverged:
-                batch = (update - 1) % self.population.batches + 1
-                why = what_failed(self.population, row, update)
-                self.runs[row].failure = f"in epoch {self.epoch}, batch {batch} (update {update}), {why}"
+                update = (self.epoch - 1) * self.population.batches + batch + 1
+                why = what_failed(self.population, row, batch)
+                self.runs[row].failure = f"in epoch {self.epoch}, batch {batch + 1} (update {update}), {why}"
                 self.diverged.add(row)
         if len(self.diverged) == len(self.runs):
             self._report_divergence()
@@ -339,13 +338,12 @@ class Trainer:
                 together=len(self.runs),
                 validation_loss=score.loss if part == "validation" else None,
                 validation_error=score.error if part == "validation" else None,
-                left_out=left_out[number][UPDATES],
+                left_out=round(left_out[number][UPDATES]),
             )
             run.history.append(row)
             run.keep_if_best()
         self.epoch, self.batch, self.seconds = self.epoch + 1, 0, 0.0
-        self.population.sums.zero_()
-        self.population.guard.left_out.zero_()
+        self.population.guard.start_epoch()
 
     def _sums(self) -> Tensor:
         """The members' sums of losses, over all processes."""

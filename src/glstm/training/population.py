@@ -107,21 +107,23 @@ class Population:
         ]
         shared = task.equally_long and not task.own_times
         times = task.grid() if task.times is None else task.times
-        self.stack = Stack(self.models, times.to(self.device) if shared else None, together)
+        states = len(OPTIMIZERS[common.optimizer](torch.zeros(1, 1), torch.zeros(1, 1)).state)
+        self.stack = Stack(self.models, times.to(self.device) if shared else None, together, states)
         self._share_values()
         self.objectives = [Objective(model, task, self.dtype, self.rank, self.world) for model in self.models]
         self.tests = [Test(model, task, self.dtype) for model in self.models]
         values = self.stack.flat.detach()
         decays = values.new_tensor([[setting.decay] for setting in self.settings])
         self.optimizer = OPTIMIZERS[common.optimizer](values, decays)
+        self.optimizer.state = dict(zip(self.optimizer.state, self.stack.values[1:], strict=True))  # zeros, too
         self.rates = torch.zeros_like(values)
         self.clipped = any(setting.clip for setting in self.settings)
         self.clip = values.new_tensor([[setting.clip or torch.inf] for setting in self.settings])
         self.charged = any(setting.budget for setting in self.settings)
         self.budgets = values.new_zeros(len(self.models))
         self.seeds = torch.tensor([setting.seed for setting in self.settings], device=self.device)
-        self.sums = torch.zeros(len(self.models), 2, dtype=torch.float64, device=self.device)
         self.guard = Guard(self.settings, self.device)
+        self.sums = self.guard.sums
         self.next_batch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # since the very first
         self.done: set[int] = set()  # members that keep their values while others go on
@@ -156,7 +158,7 @@ class Population:
         while self.batch < self.batches:
             self.step()
         totals, left_out = self.sums[:, 0].tolist(), self.guard.left_out[:, SAMPLES].tolist()
-        stopped = self.guard.failures()
+        stopped = self.guard.failures(self.batch)
         return [
             mean(total, 0 if row in stopped else self.task.train_size - left)
             for row, (total, left) in enumerate(zip(totals, left_out, strict=True))
@@ -172,8 +174,7 @@ class Population:
         self.next_batch.fill_(batch)
         self.updates.fill_((epoch - 1) * self.batches + batch)
         if batch == 0:
-            self.sums.zero_()
-            self.guard.left_out.zero_()
+            self.guard.start_epoch()
         if batch == 0 and epoch != self.moved_to:
             self._move_curricula(epoch)
             self.moved_to = epoch
@@ -238,6 +239,7 @@ class Population:
     def step(self) -> None:
         """One update of every member, on the next batch."""
         first, size = self.batch * self.batch_size, self.size_now()
+        self.guard.prepare(size)
         room = self._room() if self.one_graph else None
         if self.one_graph and (size not in self._graphs or self._rooms[size] != room):
             self.wait()  # for the last graph, whose memory is about to be freed
@@ -308,30 +310,30 @@ class Population:
 
     def changing(self) -> list[Tensor]:
         """Everything that an update changes."""
-        return [*self._rows(), *self._buffers(), self.sums, self.next_batch, self.updates, *self.guard.state()]
-
-    def _rows(self) -> list[Tensor]:
-        """Tensors with a row for each member."""
-        return [self.stack.flat.detach(), *self.optimizer.state.values()]
+        return [self.stack.values, *self._buffers(), self.next_batch, self.updates, *self.guard.state()]
 
     def _buffers(self) -> list[Tensor]:
         return [buffer for model in self.models for buffer in model.buffers()]
 
     def _update(self, wanted: slice | Tensor) -> None:
         size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
-        before = [tensor.clone() for tensor in (*self._rows(), *self._buffers())]
-        objective, loss, gradient = self.gradients(wanted)
+        values = self.stack.values
+        before, buffers_before = values.clone(), [buffer.clone() for buffer in self._buffers()]
+        loss, gradient = self.gradients(wanted)
         with torch.no_grad():
             self.apply(gradient)
-            sound = self.guard.sound(objective, self._rows())
+            gain = self.guard.add_losses(loss, size)
+            total = values.sum((0, 2), dtype=torch.float64).unsqueeze(1) + gain[:, :1]  # float64 does not overflow
             if self.world > 1:  # a loss is of this process's share
-                sound = self.over_processes(sound.double(), "mean") == 1
-            made = self.guard.settle(sound, self.updates, size, self._rows(), self.models, before)
-            self.sums += torch.where(made, loss.double() * size, 0.0).unsqueeze(1)
+                total = self.over_processes(total, "mean")
+            made = self.guard.settle(total - total, gain, size, values, before)
+            owners = [row for row, model in enumerate(self.models) for _ in model.buffers()]
+            for row, buffer, old in zip(owners, self._buffers(), buffers_before, strict=True):
+                buffer.copy_(torch.where(made[row, 0], buffer, old))
             self.next_batch += 1
 
-    def gradients(self, wanted: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of these samples: what every member minimises (M,), its loss, and the gradient (M, P)."""
+    def gradients(self, wanted: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Of these samples: every member's mean loss (M,), and the gradient (M, P) of what it minimises."""
         size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
         keyed = any(objective.keyed for objective in self.objectives)
         keys = masks.keys(self.seeds, self.updates) if keyed else self.seeds  # not read then
@@ -348,7 +350,7 @@ class Population:
         loss, added = each[:, 0] * (self.world / size), each[:, 1] * (self.world / size)
         objective = loss + added + self.budgets * each[:, 2]
         (gradient,) = torch.autograd.grad(objective.sum(), self.stack.flat)
-        return objective.detach(), loss.detach(), gradient
+        return loss.detach(), gradient
 
     def _arguments(self, group: Group, keys: Tensor, wanted: slice | Tensor) -> tuple[tuple, tuple]:
         """Arguments of the objective: those of each member of the group, and those that are the same for all."""
