@@ -53,7 +53,8 @@ def test_a_save_takes_the_place_of_the_one_before(tmp_path):
     assert current(tmp_path) == tmp_path / "saved" / "000002"
     for folder in (tmp_path, current(tmp_path)):
         assert {name: (folder / name).read_bytes() for name in "abc"} == {"a": b"2", "b": b"1", "c": b"2"}
-    assert names(tmp_path) == ["a", "b", "c", "saved", *(f"saved/{n}" for n in ("000002", *(f"000002/{x}" for x in "abc"), "now"))]  # fmt: skip
+    inside = [f"saved/000002/{name}" for name in "abc"]
+    assert names(tmp_path) == ["a", "b", "c", "saved", "saved/000002", *inside, "saved/now"]
     write_save(tmp_path, {"a": b"3"})
     assert names(tmp_path) == ["a", "saved", "saved/000003", "saved/000003/a", "saved/now"]
 
@@ -78,7 +79,10 @@ def test_a_copy_without_links_goes_on(tmp_path):
 def test_a_save_that_cannot_be_written_leaves_the_last_one(tmp_path):
     write_save(tmp_path, {"a": b"small"})
     before = names(tmp_path)
-    with largest_file(1000), pytest.raises(UserError, match=r"cannot be saved: File too large; its last save is intact"):
+    with (
+        largest_file(1000),
+        pytest.raises(UserError, match=r"cannot be saved: File too large; its last save is intact"),
+    ):
         write_save(tmp_path, {"a": b"large" * 1000})
     assert names(tmp_path) == before
     assert (tmp_path / "a").read_text() == "small"

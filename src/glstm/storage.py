@@ -9,7 +9,6 @@ from pathlib import Path
 
 from glstm.errors import UserError
 
-
 LOCK = ".lock"
 _held: dict[str, int] = {}  # the locks of this process, with its number: a process that it forks does not have them
 

@@ -79,7 +79,7 @@ def test_a_second_process_is_refused(tmp_path, begin):
         start(SMALL, tmp_path / "run")
     with (
         locked_by_another(tmp_path / "run" / ".lock"),
-        pytest.raises(UserError, match="another process is training in .*run: wait for it to end, or stop it"),
+        pytest.raises(UserError, match=r"another process is training in .*run: wait for it to end, or stop it"),
     ):
         begin(SMALL, tmp_path / "run")
     begin(SMALL, tmp_path / "run")
@@ -115,7 +115,10 @@ def test_a_full_disk_leaves_the_last_save(tmp_path):
     trainer.fit(should_stop=StopAfter(3))
     before = results(tmp_path / "run")
     trainer = go_on(SMALL, tmp_path / "run")
-    with largest_file(2000), pytest.raises(UserError, match=r"cannot be saved: File too large; its last save is intact"):
+    with (
+        largest_file(2000),
+        pytest.raises(UserError, match=r"cannot be saved: File too large; its last save is intact"),
+    ):
         trainer.fit()
     assert results(tmp_path / "run") == before
     start(SMALL, tmp_path / "whole").fit()

@@ -30,7 +30,7 @@ class Store:
 
     @contextmanager
     def claim(self, recipes: Iterable[Recipe]) -> Iterator[list[Recipe]]:
-        """The networks that no other process has locked: they are locked for this process until the end of the block."""
+        """The networks that no other process has locked: this process has locked them until the end of the block."""
         with ExitStack() as held:
             yield [recipe for recipe in recipes if lock(self.folder(recipe).path / LOCK, held)]
 
