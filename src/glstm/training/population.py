@@ -20,7 +20,6 @@ from glstm.advice import about_rate, shares_of_rate, values_in_time
 from glstm.data.task import Batch, Stage, Task
 from glstm.errors import GateWarning, UserError
 from glstm.fused import by_tables
-from glstm.gates import Gaussian, Periodic
 from glstm.layers import gated_layers
 from glstm.ops.gpu import choice, sparse
 from glstm.training.curriculum import TemporalCurriculum
@@ -28,16 +27,15 @@ from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first
 from glstm.training.fabric import Processes
 from glstm.training.graph import captured
 from glstm.training.guard import SAMPLES, Guard, mean
-from glstm.training.objective import Objective, Test, skips
+from glstm.training.members import Model as Model
+from glstm.training.members import check_gates, make_models
+from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
 from glstm.training.room import OpenUnits
 from glstm.training.settings import Settings, check_together
 from glstm.training.stack import Group, Stack
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-
-# A network, or something that makes one. It draws from torch's generator, which is set to the member's seed before.
-Model = nn.Module | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -88,12 +86,12 @@ class Population:
 
         makers = [model] * len(self.settings) if isinstance(model, nn.Module) or callable(model) else list(model)
         self.makers = makers
-        self.models: list[Any] = _make_models(makers, self.settings, self.device, self.dtype)
+        self.models: list[Any] = make_models(makers, self.settings, self.device, self.dtype)
         for own, setting in zip(self.models, self.settings, strict=True):
             check_opening(own, first_gates(own, task), task)
             for layer in gated_layers(own):  # now: a training step does not see the values of times
                 layer.meet(task.steps if task.times is None and not task.own_times else task.grid())
-            _check_gates(own, setting)
+            check_gates(own, setting)
             for unit in (1.0, *(layer.unit for layer in gated_layers(own))):
                 setting.check_rate(task.span, unit)
         self._warn_of_rates()
@@ -417,38 +415,3 @@ class Population:
 
 def _or_none(value: float) -> float | None:
     return None if value != value else value
-
-
-def _make_models(
-    makers: Sequence[Model], settings: Sequence[Settings], device: torch.device, dtype: torch.dtype
-) -> list[nn.Module]:
-    if len(makers) != len(settings):
-        raise UserError(f"each network needs settings of its own, but there are {len(makers)} and {len(settings)}")
-    found: list[nn.Module] = []
-    taken: set[int] = set()
-    for maker, setting in zip(makers, settings, strict=True):
-        if not isinstance(maker, nn.Module):
-            torch.manual_seed(setting.seed)
-        model = maker if isinstance(maker, nn.Module) else maker()
-        if not isinstance(model, nn.Module) or not any(True for _ in model.parameters()):
-            raise UserError(f"a model to train is a torch module with parameters, not {type(model).__name__}")
-        if any(id(part) in taken for part in (*model.parameters(), *model.buffers())):
-            raise UserError("two members cannot share a network or a part of one: give a function that makes new ones")
-        found.append(model.to(device, dtype))
-        taken |= {id(part) for part in (*found[-1].parameters(), *found[-1].buffers())}
-    return found
-
-
-def _check_gates(model: nn.Module, settings: Settings) -> None:
-    """Settings that are about gates need a network with gates."""
-    layers = gated_layers(model)
-    if settings.curriculum and not any(isinstance(layer.gate, Gaussian | Periodic) for layer in layers):
-        raise UserError("a temporal curriculum widens Gaussian gates, and this network has none: leave it out")
-    if settings.budget and not skips(model) and not any(layer.gate.names for layer in layers):
-        raise UserError(
-            "a budget charges for openness, and this network has no gates that could close, nor does it skip steps: "
-            "leave the budget out"
-        )
-    if not settings.trains_gates:
-        for layer in layers:
-            layer.freeze_gate()
