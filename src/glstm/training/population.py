@@ -237,7 +237,6 @@ class Population:
     def step(self) -> None:
         """One update of every member, on the next batch."""
         first, size = self.batch * self.batch_size, self.size_now()
-        self.guard.prepare(size)
         room = self._room() if self.one_graph else None
         if self.one_graph and (size not in self._graphs or self._rooms[size] != room):
             self.wait()  # for the last graph, whose memory is about to be freed
@@ -315,6 +314,7 @@ class Population:
 
     def _update(self, wanted: slice | Tensor) -> None:
         size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
+        self.guard.prepare(size)
         values = self.stack.values
         before, buffers_before = values.clone(), [buffer.clone() for buffer in self._buffers()]
         loss, gradient = self.gradients(wanted)
