@@ -320,12 +320,14 @@ def _result(run, task, before: int) -> str:
         more = "; give more --epochs to go on" if run.settings.schedule == "constant" else ""
         return f"{run.folder.path} is finished, after {before} epochs{more}"
     last, path = run.history[-1], run.folder.path
+    count = sum(row.left_out for row in run.history)
+    left_out = f"; {count} update{'s' * (count > 1)} left out, which would have made a number nan" if count else ""
     if run.result is None:
         error = "" if last.error is None else f"{task.metric} {task.format_error(last.error)} "
-        return f"{path}: {error}in epoch {last.epoch}"
+        return f"{path}: {error}in epoch {last.epoch}{left_out}"
     best = run.result
     on_test = "" if best["test_error"] is None else f", test {task.metric} {task.format_error(best['test_error'])}"
     return (
         f"{path}: best in epoch {best['epoch']} of {best['epochs']}, validation {task.metric} "
-        f"{task.format_error(best['validation_error'])}{on_test}"
+        f"{task.format_error(best['validation_error'])}{on_test}{left_out}"
     )

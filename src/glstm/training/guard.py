@@ -40,8 +40,8 @@ class Guard:
         return [self._tally, self._halt]
 
     def prepare(self, size: int) -> None:
-        """For steps with so many samples. The first one is made before a graph is captured: in it, no tensor can be made
-        from numbers of the host."""
+        """For steps with so many samples. The first one comes before a graph is captured: in a graph, no tensor can be
+        made from numbers of the host."""
         if size not in self._sizes:
             rows = [size, size, 1, 1, 1], [0, 0, 1, size, size]
             made, lost = (torch.tensor(row, dtype=torch.float64, device=self.device) for row in rows)
