@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format sanitize valgrind arm clean
+.PHONY: demo test lint format crash sanitize valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
@@ -28,6 +28,10 @@ $(READY): pyproject.toml constraints-dev.txt CMakeLists.txt $(wildcard src/glstm
 	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[dev]'
 	@$(BIN)/python -c 'from glstm.ops import cpu; print(cpu.status())'
 	@touch $@
+
+# For those who work on what is saved: kills at every call that changes the disk, and a hundred random ones; minutes.
+crash: $(READY)
+	$(BIN)/python tests/crash.py
 
 # For those who work on the C code: its tests on an engine that reports bad addresses and undefined behaviour ...
 sanitize: $(READY)

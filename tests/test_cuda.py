@@ -339,7 +339,7 @@ def test_dropout_in_a_graph_depends_on_the_step_and_not_on_when_it_was_captured(
     for _ in range(2):
         begun.step()
     with torch.no_grad():
-        for now, then in zip(taken_up._changing(), begun._changing(), strict=True):
+        for now, then in zip(taken_up.changing(), begun.changing(), strict=True):
             now.copy_(then)
     taken_up.start(1, batch=2)
     while taken_up.batch < taken_up.batches:

@@ -12,11 +12,13 @@ import glstm
 PACKAGE = Path(glstm.__file__).parent
 
 LAYERS = {"gated", "gates", "layers", "times"}
-# What each room may know of the house; a room always knows itself. Everybody may know `errors`, `extras` and `storage`.
+# What each room may know of the house; a room always knows itself. Everybody may know `errors`, `extras`, `saves` and
+# `storage`.
 MAY_IMPORT = {
     "errors": set(),
     "extras": set(),
     "storage": set(),
+    "saves": set(),
     "registry": set(),
     "plots": set(),
     "gates": set(),
@@ -70,7 +72,7 @@ MAY_IMPORT = {
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip
-COMMON = {"errors", "extras", "storage"}
+COMMON = {"errors", "extras", "saves", "storage"}
 
 
 def room(path: Path) -> str:

@@ -213,7 +213,7 @@ class _SequenceEstimator(BaseEstimator):
         """The network as its description and its values, so that a pickle does not depend on a class's attributes."""
         state: dict[str, Any] = {**super().__getstate__()}  # pyright: ignore[reportGeneralTypeIssues]
         if "model_" in state:
-            state["model_"] = {"description": describe(self.model_), "values": serialized(self.model_)}
+            state["model_"] = {"description": describe(self.model_), "values": serialized(self.model_.state_dict())}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """A model folder: `model.safetensors`, and in `config.json` what it takes to build the network. Never pickle.
 
-A run folder of `glstm train` is also a model folder: its config.json holds more, and is read here as well.
+A run folder of `glstm train` is also a model folder: its config.json holds more, and is read here as well. Of a run
+that is being trained, both files are of the same save.
 """
 
 import json
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from glstm.describe import build, describe, device_for
 from glstm.errors import UserError
 from glstm.models import SequenceModel
-from glstm.storage import write_atomically, write_together
+from glstm.saves import current, read_current
+from glstm.storage import write_together
 
 FORMAT = 2  # of config.json, in model folders and run folders alike
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -24,9 +26,9 @@ def save_pretrained(model: SequenceModel, folder: Path | str) -> None:
     """Write both files, or neither if one cannot be written. A run's folder is not overwritten."""
     folder = Path(folder)
     config = {"format": FORMAT, "model": describe(model)}
-    if (folder / CONFIG).exists() and "settings" in read_json(folder / CONFIG):
+    if (current(folder) / CONFIG).exists() and "settings" in read_json(current(folder) / CONFIG):
         raise UserError(f"{folder} holds a run, and is a model folder already: choose another folder")
-    content = {WEIGHTS: serialized(model), CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
+    content = {WEIGHTS: serialized(model.state_dict()), CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
     write_together(folder, content)
 
 
@@ -38,11 +40,16 @@ def from_pretrained(folder: Path | str) -> SequenceModel:
     return model
 
 
-def load_model(folder: Path | str) -> nn.Module:
-    """The network in a model folder or a run folder, in evaluation mode."""
-    folder = Path(folder)
-    model = described_model(folder, read_config(folder))
-    load_values(folder / WEIGHTS, model)
+def load_model(folder: Path | str, weights: str = WEIGHTS) -> nn.Module:
+    """The network in a model folder or a run folder, in evaluation mode. `weights`: the file of its values, if it is
+    there."""
+    return read_current(Path(folder), lambda save: _load_model(save, weights))
+
+
+def _load_model(folder: Path, weights: str) -> nn.Module:
+    model = described_model(folder, _config_in(folder))
+    path = folder / weights
+    load_values(path if path.exists() else folder / WEIGHTS, model)
     return model.eval()
 
 
@@ -59,6 +66,10 @@ def described_model(folder: Path, config: dict[str, Any]) -> nn.Module:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The config.json of a model folder or a run folder, if it is of this version."""
+    return read_current(folder, _config_in)
+
+
+def _config_in(folder: Path) -> dict[str, Any]:
     config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT:
         raise UserError(
@@ -81,13 +92,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def serialized(model: nn.Module) -> bytes:
-    return save(plain(model.state_dict()), {"format": "pt"})
-
-
-def save_values(path: Path, values: dict[str, Tensor]) -> None:
+def serialized(values: dict[str, Tensor]) -> bytes:
     """A model's state_dict."""
-    write_atomically(path, save(plain(values), {"format": "pt"}))
+    return save(plain(values), {"format": "pt"})
 
 
 def load_values(path: Path, model: nn.Module) -> None:

@@ -54,16 +54,19 @@ def _in_folder(task: "Task", recipe: "Recipe", folder: Path | str, display: "Dis
     from glstm.data import ArrayTask
     from glstm.recipes import make_model
     from glstm.training.loop import Trainer
+    from glstm.training.run import locked
 
     trainer = Trainer(task, lambda: make_model(recipe, task), recipe, folder)
     (run,) = trainer.runs
     source = getattr(task, "source", None)
     if source is None and type(task) is ArrayTask:  # a class of your own may do more than its data say
         source = run.folder.keep_data(task)
-    # With a source every command finds the task again.
-    trainer.begin([recipe.changed(task="file", data=source).names_as_dict()] if source is not None else ())
-    trainer.fit(display)
-    trainer.finish()
+    run.folder.require_unused()  # before a lock makes a folder
+    with locked([run.folder]):
+        # With a source every command finds the task again.
+        trainer.begin([recipe.changed(task="file", data=source).names_as_dict()] if source is not None else ())
+        trainer.fit(display)
+        trainer.finish()
     last = run.history[-1]
     result = run.result or _result(last.epoch, last.epoch, test_loss=last.test_loss, test_error=last.test_error)
     history = [asdict(row) for row in run.history]

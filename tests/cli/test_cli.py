@@ -79,13 +79,14 @@ def test_train_evaluate_resume(tmp_path):
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
 
 
-def test_ctrl_c_stops_politely_and_resume_ends_at_the_same_bits(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["Ctrl-C", "a closed terminal"])
+def test_a_signal_stops_politely_and_resume_ends_at_the_same_bits(tmp_path, number):
     options = ["train", "adding", *RUN_SMALL, "--epochs", 20, "--train-size", 100, "--test-size", 20]
     glstm(*options, "--out", tmp_path / "whole")
     process = subprocess.Popen(command(*options, "--out", tmp_path / "cut"), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert "epoch 1/20" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "go on with: glstm train --resume" in rest

@@ -50,7 +50,7 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def runs(trained, tmp_path) -> Path:
-    return shutil.copytree(trained, tmp_path / "runs")
+    return shutil.copytree(trained, tmp_path / "runs", symlinks=True)
 
 
 def result(folder: Path) -> dict:
@@ -181,14 +181,14 @@ def test_names_are_text(runs):
 
 
 def test_unfinished_runs_are_called_so(runs):
-    (runs / "g" / "seed1" / "result.json").unlink()
-    (runs / "l" / "result.json").unlink()
+    (runs / "g" / "seed1" / "result.json").resolve().unlink()
+    (runs / "l" / "result.json").resolve().unlink()
     (comparison,) = load_runs([runs / "g", runs / "l"])
     g, lstm = lines(comparison)
     assert g["seeds"] == "2, 1 unfinished"
     assert g["test error"] == f"{100 * result(runs / 'g' / 'seed0')['test_error']:.2f} %"
     assert (lstm["validation error"], lstm["test error"], lstm["best epoch"]) == ("unfinished", "unfinished", "4 of 4")
-    (runs / "l" / "metrics.csv").unlink()  # it was only begun
+    (runs / "l" / "metrics.csv").resolve().unlink()  # it was only begun
     assert lines(load_runs([runs / "l"])[0])[0]["best epoch"] == "0 of 4"
     rows = (runs / "adding" / "metrics.csv").read_text().splitlines(keepends=True)
     (runs / "adding" / "metrics.csv").write_text("".join(rows[:-1]))

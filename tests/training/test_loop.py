@@ -125,7 +125,7 @@ def test_it_learns_and_tells_about_it(tmp_path):
     assert len(seen) == 60 * 6 + 1
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"config.json", "metrics.csv", "losses.csv", "model.safetensors", "checkpoint.safetensors",
-                     "learning_curve.png", "gates.png"}  # fmt: skip
+                     "learning_curve.png", "gates.png", "saved", ".lock"}  # fmt: skip
 
 
 def test_reported_losses_are_means_over_the_samples_they_cover(tmp_path):

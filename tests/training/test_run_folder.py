@@ -8,9 +8,9 @@ import torch
 from glstm.data import Batch
 from glstm.errors import UserError
 from glstm.models import SequenceModel
-from glstm.pretrained import save_values
+from glstm.pretrained import serialized
 from glstm.recipes import Recipe, make_model, make_task
-from glstm.training.checkpoint import load_checkpoint, read_extra, save_checkpoint
+from glstm.training.checkpoint import checkpoint, load_checkpoint, read_extra
 from glstm.training.evaluate import cost, error_sums, predict_with, sums_of, threshold_at
 from glstm.training.run import RunFolder, runs_in
 
@@ -24,14 +24,14 @@ def folder(tmp_path) -> RunFolder:
     run = RunFolder(tmp_path / "run")
     model = make_model(RECIPE, TASK)
     run.create(RECIPE, TASK, model, {"device": "cpu"}, RECIPE.names_as_dict())
-    save_values(run.model, model.state_dict())
+    run.model.write_bytes(serialized(model.state_dict()))
     return run
 
 
 def test_a_model_folder_loads_the_network_it_describes(folder):
     torch.manual_seed(5)
     model = make_model(RECIPE, TASK)
-    save_values(folder.model, model.state_dict())
+    folder.model.write_bytes(serialized(model.state_dict()))
     loaded = folder.load_model()
     again = SequenceModel.from_pretrained(folder.path)  # a run folder is a model folder
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in model.state_dict().items())
@@ -75,7 +75,7 @@ def test_a_broken_or_foreign_network_file_is_said_so(folder):
     folder.model.unlink()
     with pytest.raises(UserError, match=r"there is no model\.safetensors in"):
         folder.load_model()
-    save_values(folder.model, make_model(RECIPE.changed(units=9), TASK).state_dict())
+    folder.model.write_bytes(serialized(make_model(RECIPE.changed(units=9), TASK).state_dict()))
     with pytest.raises(UserError, match=r"does not fit the network that config\.json beside it describes"):
         folder.load_model()
 
@@ -84,7 +84,7 @@ def test_a_checkpoint_restores_everything(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     model, progress = make_model(RECIPE, TASK), {"epoch": 3, "loss": 0.1 + 0.2}
     state = {"mean": torch.randn(7), "square": torch.rand(7)}
-    save_checkpoint(path, model, state, {"sums": torch.tensor([1.5], dtype=torch.float64)}, progress)
+    path.write_bytes(checkpoint(model, state, {"sums": torch.tensor([1.5], dtype=torch.float64)}, progress))
 
     other, fresh = make_model(RECIPE, TASK), {name: torch.zeros(7) for name in state}
     extra, restored = load_checkpoint(path, other, fresh)

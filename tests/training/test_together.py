@@ -153,10 +153,10 @@ def test_a_folder_is_given_once(tmp_path):
 
 def test_a_folder_in_use_stops_all_before_anything_is_written(tmp_path):
     start(SMALL, tmp_path / "b")
-    before = {path: path.read_bytes() for path in (tmp_path / "b").iterdir()}
+    before = {path: path.read_bytes() for path in (tmp_path / "b").rglob("*") if path.is_file()}
     with pytest.raises(UserError, match="b already holds a run"):
         start(TRIO, folders(tmp_path))
-    assert {path: path.read_bytes() for path in (tmp_path / "b").iterdir()} == before
+    assert {path: path.read_bytes() for path in (tmp_path / "b").rglob("*") if path.is_file()} == before
     assert not (tmp_path / "a").exists()
 
 

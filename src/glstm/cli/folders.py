@@ -144,8 +144,9 @@ def _any(given: TestOptions) -> bool:
 def is_run(path: Path) -> bool:
     """Whatever is no model folder is a run, or a run's folder says what is wrong with it."""
     from glstm.pretrained import CONFIG, read_config
+    from glstm.saves import current
 
-    return not (path / CONFIG).is_file() or "settings" in read_config(path)
+    return not (current(path) / CONFIG).is_file() or "settings" in read_config(path)
 
 
 def _model(path: Path) -> "nn.Module":

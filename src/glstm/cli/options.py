@@ -148,6 +148,10 @@ class OptimiserOptions:
     clip: Annotated[
         float | None, option("Clip the norm of the weights' gradient to this; 0 turns it off.", OPTIMISER)
     ] = None
+    on_nan: Annotated[
+        Literal["stop", "skip"] | None,
+        option("When a loss or a value becomes nan or infinite: stop, or skip that update and go on.", OPTIMISER),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rich.table import Table
 from glstm.cli.options import DataOption, require_folder
 from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
+from glstm.storage import remove_temporary
 
 if TYPE_CHECKING:
     from glstm.experiments.experiment import Experiment
@@ -76,6 +77,7 @@ def reproduce(
             _train_all(console, runner, chosen, should_stop)
     finally:  # what is complete is written, stopped or not
         with keep.alone():
+            remove_temporary(results, of_others=True)
             for one in chosen:
                 path = results / f"{one.name}.json"
                 if write_result(one, keep, results, small):

@@ -1,5 +1,7 @@
 """`glstm train`: a network on a task, by one of the paper's recipes or your own."""
 
+import shlex
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,8 +72,8 @@ def train(
     resume: Annotated[
         list[Path] | None,
         option(
-            "Go on with the run in this folder, or the runs in its folders, where they stopped; only --epochs may "
-            "change. Give it several times for several runs.",
+            "Go on with the run in this folder, or the runs in its folders, where they stopped; only --epochs and "
+            "--on-nan may change. Give it several times for several runs.",
             MACHINE,
         ),
     ] = None,
@@ -102,9 +104,10 @@ def train(
     asked = {name: value for one in (network, gate, optimiser, data, files) for name, value in _given(one).items()}
     where = {**WHERE, **{name: value for name, value in _given(machine).items() if name != "data"}}
     if resume:
-        refused = [name for name in asked if name != "epochs"]
+        changes = {name: asked[name] for name in ("epochs", "on_nan") if name in asked}
+        refused = [name for name in asked if name not in changes]
         refused += [name for name, value in (("preset", preset), ("out", out)) if value is not None]
-        _resume(task, resume, refused, data.epochs, machine, where)
+        _resume(task, resume, refused, changes, machine, where)
         return
     if task is None:
         raise UserError(
@@ -222,7 +225,7 @@ def _resume(
     task: str | None,
     resume: list[Path],
     refused: list[str],
-    epochs: int | None,
+    changes: dict[str, Any],
     machine: MachineOptions,
     where: dict[str, Any],
 ) -> None:
@@ -234,8 +237,7 @@ def _resume(
         raise UserError(f"{folders[0].path} is a run of {recipes[0].task}, not of {task}: leave the task out")
     if refused:
         raise UserError(f"a resumed run keeps its recipe and its folder: leave out --{_dashed(refused[0])}")
-    if epochs is not None:
-        recipes = [recipe.changed(epochs=epochs) for recipe in recipes]
+    recipes = [recipe.changed(**changes) for recipe in recipes]
     asked = _given(machine)
     where |= {name: value for name, value in folders[0].where().items() if name in WHERE and name not in asked}
     for folder in folders:
@@ -258,7 +260,7 @@ def _run(
     from glstm.recipes import check_same_task, make_task, model_maker, with_its_patience
     from glstm.training.fabric import leave, make_fabric, set_matmul
     from glstm.training.loop import Trainer
-    from glstm.training.run import RunFolder
+    from glstm.training.run import RunFolder, locked
 
     console = Console()
     check_same_task(recipes)
@@ -275,13 +277,17 @@ def _run(
         console.print(task.summary(), highlight=False, soft_wrap=True, markup=False)
     recipes = [with_its_patience(recipe, task, patience_asked) for recipe in recipes]
     trainer = Trainer(task, makers, recipes, paths, fabric=fabric, precision=where["precision"])
-    if resuming:
-        trainer.resume()
-    else:
-        names = [recipe.names_as_dict() for recipe in recipes]
-        trainer.begin(names, **where, data=str(Path(data).resolve()) if data else None)
-    before = [len(run.history) for run in trainer.runs]
-    with StopOnSignal() as should_stop:
+    if fabric.is_global_zero and not resuming:
+        for run in trainer.runs:
+            run.folder.require_unused()  # before a lock makes a folder
+    alone = locked([run.folder for run in trainer.runs]) if fabric.is_global_zero else nullcontext()
+    with alone, StopOnSignal() as should_stop:
+        if resuming:
+            trainer.resume()
+        else:
+            names = [recipe.names_as_dict() for recipe in recipes]
+            trainer.begin(names, **where, data=str(Path(data).resolve()) if data else None)
+        before = [len(run.history) for run in trainer.runs]
         finished = trainer.fit(_display(console, trainer, bool(where.get("tensorboard"))), should_stop)
         trainer.finish()
     leave(fabric)
@@ -290,7 +296,7 @@ def _run(
     if finished:
         results = [_result(run, task, epochs) for run, epochs in zip(trainer.runs, before, strict=True)]
     else:
-        options = " ".join(f"--resume {path}" for path in again)
+        options = " ".join(f"--resume {shlex.quote(str(path))}" for path in again)
         results = [f"stopped in epoch {trainer.epoch}; go on with: glstm train {options}"]
     for result in results:
         console.print(result, highlight=False, soft_wrap=True, markup=False)
@@ -314,12 +320,14 @@ def _result(run, task, before: int) -> str:
         more = "; give more --epochs to go on" if run.settings.schedule == "constant" else ""
         return f"{run.folder.path} is finished, after {before} epochs{more}"
     last, path = run.history[-1], run.folder.path
+    count = sum(row.left_out for row in run.history)
+    left_out = f"; {count} update{'s' * (count > 1)} left out, which would have made a number nan" if count else ""
     if run.result is None:
         error = "" if last.error is None else f"{task.metric} {task.format_error(last.error)} "
-        return f"{path}: {error}in epoch {last.epoch}"
+        return f"{path}: {error}in epoch {last.epoch}{left_out}"
     best = run.result
     on_test = "" if best["test_error"] is None else f", test {task.metric} {task.format_error(best['test_error'])}"
     return (
         f"{path}: best in epoch {best['epoch']} of {best['epochs']}, validation {task.metric} "
-        f"{task.format_error(best['validation_error'])}{on_test}"
+        f"{task.format_error(best['validation_error'])}{on_test}{left_out}"
     )

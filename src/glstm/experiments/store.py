@@ -4,7 +4,6 @@ A network's folder is a run folder while it trains. When it is finished, `summar
 experiments measure; the rest of the folder is then needed only for new measurements.
 """
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 from glstm.errors import UserError
 from glstm.recipes import Recipe
-from glstm.storage import make_folder, write_json
+from glstm.storage import LOCK, lock, write_json
 from glstm.training.run import RunFolder
 
 
@@ -31,18 +30,15 @@ class Store:
 
     @contextmanager
     def claim(self, recipes: Iterable[Recipe]) -> Iterator[list[Recipe]]:
-        """The networks that no other process has locked: they are locked for this process until the end of the block.
-
-        The system releases a process's locks when it ends, in whatever way.
-        """
+        """The networks that no other process has locked: this process has locked them until the end of the block."""
         with ExitStack() as held:
-            yield [recipe for recipe in recipes if _lock(self.folder(recipe).path / ".lock", held, wait=False)]
+            yield [recipe for recipe in recipes if lock(self.folder(recipe).path / LOCK, held)]
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Wait until no other process is in such a block, so that no other writes between a read and a write here."""
         with ExitStack() as held:
-            _lock(self.path / ".lock", held, wait=True)
+            lock(self.path / LOCK, held, wait=True)
             yield
 
     def begin_session(self, recipe: Recipe, epoch: int, machine: dict[str, Any], sharing: int) -> None:
@@ -86,15 +82,3 @@ class Store:
 
     def _sessions(self, recipe: Recipe) -> Path:
         return self.folder(recipe).path / "sessions.json"
-
-
-def _lock(path: Path, held: ExitStack, *, wait: bool) -> bool:
-    """Lock until `held` is closed; False: another process has the lock, and it does not wait."""
-    make_folder(path.parent)
-    try:
-        fcntl.flock(held.enter_context(path.open("w")), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise UserError(f"{path} cannot be locked against other processes: {error.strerror}") from None
-    return True

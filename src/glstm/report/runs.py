@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glstm.errors import UserError
+from glstm.saves import SAVES, current, read_current
 
 CONFIG = "config.json"
 LABELS = {"glstm": "g-LSTM", "lstm": "LSTM", "gru": "GRU", "plstm": "Phased LSTM"}  # of cells, if not their names
@@ -123,7 +124,7 @@ class Comparison:
 
 def is_results(folder: Path) -> bool:
     """Whether it is a folder of `glstm reproduce`'s results, not of runs."""
-    return not (folder / CONFIG).exists() and any(folder.glob("*.json"))
+    return not _config(folder).exists() and any(folder.glob("*.json"))
 
 
 def load_runs(paths: Sequence[Path]) -> list[Comparison]:
@@ -151,19 +152,23 @@ def _folders(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         what = "a file" if path.exists() else "not there"
         raise UserError(f"{path} is {what}; a run is a folder that glstm train made")
-    if (path / CONFIG).exists():
+    if _config(path).exists():
         if not _is_run(path):
             raise UserError(f"{path} is a model folder without a task: a report is of runs, as glstm train makes them")
         yield path
         return
-    inside = [found.parent for depth in ("*", "*/*") for found in path.glob(f"{depth}/{CONFIG}")]
+    inside = [one for depth in ("*", "*/*") for one in path.glob(depth) if one.name != SAVES and _config(one).exists()]
     if not (runs := [folder for folder in sorted(inside) if _is_run(folder)]):
         raise UserError(f"there is no run in {path}, nor in its folders: glstm train makes them")
     yield from runs
 
 
+def _config(folder: Path) -> Path:
+    return current(folder) / CONFIG
+
+
 def _is_run(folder: Path) -> bool:
-    return "settings" in _json(folder / CONFIG)
+    return "settings" in read_current(folder, lambda save: _json(save / CONFIG))
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -177,11 +182,15 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> TrainedRun:
-    config = _json(folder / CONFIG)
+    return read_current(folder, lambda save: _read_save(folder, save))
+
+
+def _read_save(folder: Path, save: Path) -> TrainedRun:
+    config = _json(save / CONFIG)
     data = _json(folder / "data.json") if (folder / "data.json").exists() else {}
-    result = _json(folder / "result.json") if (folder / "result.json").exists() else None
+    result = _json(save / "result.json") if (save / "result.json").exists() else None
     try:
-        history = _history(folder / "metrics.csv")
+        history = _history(save / "metrics.csv")
         return _described(folder, config, data, result, history)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, UserError):
@@ -192,7 +201,7 @@ def _read(folder: Path) -> TrainedRun:
 def _described(
     folder: Path, config: dict[str, Any], data: dict[str, Any], result: dict[str, Any] | None, history: list[Epoch]
 ) -> TrainedRun:
-    settings, recipe, shape = dict(config["settings"]), config.get("recipe"), config["task"]
+    settings, recipe, shape = {"on_nan": "stop", **config["settings"]}, config.get("recipe"), config["task"]
     about, model, where = config.get("about") or {}, config.get("model") or {}, config["where"]
     layer = model.get("layer") or model
     sequences = data.get("sequences") or about.get("sequences") or {}

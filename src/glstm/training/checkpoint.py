@@ -9,19 +9,18 @@ from torch import Tensor, nn
 
 from glstm.errors import UserError
 from glstm.pretrained import fill, plain, read_tensors
-from glstm.storage import write_atomically
 
 FORMAT = "3"
 
 
-def save_checkpoint(
-    path: Path, model: nn.Module, optimizer: dict[str, Tensor], extra: dict[str, Tensor], progress: dict[str, Any]
-) -> None:
+def checkpoint(
+    model: nn.Module, optimizer: dict[str, Tensor], extra: dict[str, Tensor], progress: dict[str, Any]
+) -> bytes:
     """`optimizer` is the optimiser's state, `extra` further tensors; `progress` is anything JSON can hold."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"optimizer.{name}": tensor for name, tensor in optimizer.items()}
     tensors |= {f"extra.{name}": tensor for name, tensor in extra.items()}
-    write_atomically(path, save(plain(tensors), {"glstm": FORMAT, "progress": json.dumps(progress)}))
+    return save(plain(tensors), {"glstm": FORMAT, "progress": json.dumps(progress)})
 
 
 def load_checkpoint(

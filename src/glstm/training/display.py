@@ -31,6 +31,7 @@ class EpochRow:
     together: int = 1  # networks that shared these seconds
     validation_loss: float | None = None  # None: there is no validation set
     validation_error: float | None = None
+    left_out: int = 0  # updates that were left out, because they would have made a number nan or infinite
 
     @property
     def error(self) -> float | None:
@@ -91,7 +92,7 @@ class Lines(Display):
         left = (time.monotonic() - self.started) * (1 - share) / share
         self._say(
             f"epoch {now.epoch}/{self.epochs}: loss {_spread([row.train_loss for row in rows], _four)}, "
-            f"{self._errors(rows)}{_openness_of(rows)}"
+            f"{self._errors(rows)}{_openness_of(rows)}{_left_out_of(rows)}"
             f"{now.seconds + now.test_seconds:.1f} s, {timedelta(seconds=round(left))} left"
         )
 
@@ -114,6 +115,11 @@ def _openness_of(rows: list[EpochRow]) -> str:
         if values:
             return f"{label} {_spread(values, form)}, "
     return ""
+
+
+def _left_out_of(rows: list[EpochRow]) -> str:
+    count = sum(row.left_out for row in rows)
+    return f"{count} update{'s' * (count > 1)} left out (nan), " if count else ""
 
 
 def _percent(share: float) -> str:

@@ -4,7 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from glstm.data.task import Task
 from glstm.errors import UserError
-from glstm.pretrained import save_values
+from glstm.pretrained import serialized
 from glstm.training.best import check_patience, rule_for
-from glstm.training.checkpoint import load_checkpoint, save_checkpoint
+from glstm.training.checkpoint import checkpoint, load_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
 from glstm.training.fabric import Processes, make_fabric
+from glstm.training.guard import SAMPLES, SINCE_ROW, UPDATES, mean, what_failed
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run
-from glstm.training.run import RunFolder
+from glstm.training.run import RunFolder, locked
 from glstm.training.settings import Settings, check_together
 
 SAVE_EVERY = 60.0  # seconds, inside an epoch
@@ -84,31 +85,54 @@ class Trainer:
             check_patience(self.task, run.settings)
         if self.fabric.is_global_zero:
             for run in self.runs:
-                run.folder.require_unused()
-            for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
-                run.folder.create(run.settings, self.task, run.model, where, recipe)
-        self._save()
+                run.folder.require_unused()  # before a lock makes a folder
+        with self._locked():
+            if self.fabric.is_global_zero:
+                parents = {run.folder.path.parent for run in self.runs}
+                seeds = {run.folder.path.name: run.settings.seed for run in self.runs}
+                together = seeds if len(self.runs) > 1 and len(parents) == 1 else None
+                for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
+                    run.folder.tidy()
+                    run.folder.create(run.settings, self.task, run.model, where, recipe, together)
+            self._save()
 
     def resume(self) -> None:
-        """Continue from the folders' checkpoints. Of the settings, only the number of epochs may have changed."""
-        for run in self.runs:
-            run.folder.check_artifacts(self.task)
-            before = run.folder.settings()
-            run.check_settings(before)
-            self._load(run)
-            run.check_epochs(before, done=len(run.history))
-        if self.fabric.is_global_zero:
-            for run in self.runs:
-                run.folder.update_settings(run.settings)
+        """Continue from the folders' checkpoints. Of the settings, only the number of epochs may have changed.
+
+        A run that was stopped before its first checkpoint begins anew.
+        """
+        with self._locked():
+            before = [run.folder.settings() for run in self.runs]
+            for row, run in enumerate(self.runs):
+                run.check_settings(before[row])
+                if self.fabric.is_global_zero:
+                    run.folder.tidy()
+                    run.folder.take_up()
+                    if not run.folder.checkpoint.exists():
+                        run.folder.write_artifacts(self.task)
+                        self._save_run(row, run, self.population.sums[row])
+            self.fabric.barrier()  # all processes read what one has written
+            for row, run in enumerate(self.runs):
+                run.folder.check_artifacts(self.task)
+                self._load(run)
+                run.check_epochs(before[row], done=len(run.history))
+            self.fabric.barrier()  # all have read it: it may be replaced
+            if self.fabric.is_global_zero:
+                for run in self.runs:
+                    run.folder.update_settings(run.settings)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        """No other process may train in the runs' folders meanwhile."""
+        return locked(run.folder for run in self.runs) if self.fabric.is_global_zero else nullcontext()
 
     def _load(self, run: Run) -> None:
         row = self.runs.index(run)
         extra, progress = load_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row))
-        run.resumed_at = self.epoch, self.batch = progress["epoch"], progress["batch"]
+        run.resumed_at = run.saved_at = self.epoch, self.batch = progress["epoch"], progress["batch"]
         self.seconds = progress["seconds"]
         run.history = [EpochRow(**row) for row in progress["history"]]
         run.losses = [LossRow(**row) for row in progress["losses"]]
-        self.population.sums[row].copy_(extra["sums"])
+        self.population.guard.restart(row, extra["sums"], extra.get("left_out"))
         if run.gates_before is not None:
             run.gates_before.copy_(extra["gates_before"])
         best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
@@ -124,10 +148,13 @@ class Trainer:
     def fit(self, display: Display | None = None, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """True when the last epoch is done, False when stopped before.
 
-        A run whose loss is no longer a finite number stays as it was last saved. The others continue, and an error at
-        the end names it.
+        A run whose loss is no longer a finite number stays as it was last saved, unless its settings say that such
+        updates are skipped. The others continue, and an error at the end names it.
         """
-        display = display if display is not None and self.fabric.is_global_zero else Display()
+        with self._locked():
+            return self._fit(display if display is not None and self.fabric.is_global_zero else Display(), should_stop)
+
+    def _fit(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         if not self._catch_up(display, should_stop):
             return False
         self._note_done()
@@ -174,9 +201,8 @@ class Trainer:
                 "open_share": score.open_share if score else best.open_share,
             }  # fmt: skip
             if self.fabric.is_global_zero:
-                run.folder.write_result(run.result)
-                if row in self.diverged:  # nothing else of it is saved any more
-                    save_values(run.folder.model, run.best)
+                # Of one that diverged, nothing else is saved any more.
+                run.folder.save_result(run.result, serialized(run.best) if row in self.diverged else None)
 
     def _catch_up(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         """If the process was killed between two saves, runs are at different places: those behind train until all are
@@ -258,19 +284,39 @@ class Trainer:
         batches = self.batch % row_every or row_every
         size, until = self.population.batch_size, min(self.batch * self.population.batch_size, self.task.train_size)
         samples = until - (self.batch - batches) * size
-        rows = [LossRow(self.epoch, self.batch, total / samples) for total in self._sums()[:, 1].tolist()]
+        self._look_for_failures()
+        left_out = self.population.guard.left_out
+        used = [samples - left for left in left_out[:, SINCE_ROW].tolist()]
+        totals = self._sums()[:, 1].tolist()
+        rows = [LossRow(self.epoch, self.batch, mean(*one)) for one in zip(totals, used, strict=True)]
         self.population.sums[:, 1] = 0
-        done = self.population.done
-        self.diverged |= {index for index, row in enumerate(rows) if index not in done and not math.isfinite(row.loss)}
+        left_out[:, SINCE_ROW] = 0
         for number, (run, row) in enumerate(zip(self.runs, rows, strict=True)):
-            if number not in self.population.done:
+            if number not in self.population.done | self.diverged and used[number]:
                 run.losses.append(row)
+        display.loss(rows)
+
+    def _look_for_failures(self) -> None:
+        """Networks that have stopped by themselves, because a number was no longer finite, are reported; the others go
+        on."""
+        for row, batch in self.population.guard.failures(self.batch).items():
+            if row not in self.diverged:
+                update = (self.epoch - 1) * self.population.batches + batch + 1
+                why = what_failed(self.population, row, batch)
+                self.runs[row].failure = f"in epoch {self.epoch}, batch {batch + 1} (update {update}), {why}"
+                self.diverged.add(row)
         if len(self.diverged) == len(self.runs):
             self._report_divergence()
-        display.loss(rows)
 
     def _end_epoch(self) -> None:
         clock, totals = time.monotonic(), self._sums()[:, 0].tolist()
+        left_out = self.population.guard.left_out.tolist()
+        for row, left in enumerate(left_out):
+            if left[UPDATES] == self.population.batches and row not in self.diverged | self.population.done:
+                self.runs[row].failure = f"in epoch {self.epoch}, no update was possible"
+                self.diverged.add(row)
+        if len(self.diverged) == len(self.runs):
+            self._report_divergence()
         part = "validation" if self.task.validation_size else "test"
         unknown = Score(None, None, None, None)
         scores = self.population.test(part) if self.task.size(part) else [unknown] * len(self.runs)
@@ -278,9 +324,11 @@ class Trainer:
         for number, (run, score) in enumerate(zip(self.runs, scores, strict=True)):
             if number in self.population.done:
                 continue
+            if number in self.diverged:  # its values are those before
+                score = Score(math.nan, math.nan, None, None)
             row = EpochRow(
                 epoch=self.epoch,
-                train_loss=totals[number] / self.task.train_size,
+                train_loss=mean(totals[number], self.task.train_size - left_out[number][SAMPLES]),
                 test_loss=score.loss if part == "test" else None,
                 test_error=score.error if part == "test" else None,
                 mean_k=score.mean_k,
@@ -290,11 +338,12 @@ class Trainer:
                 together=len(self.runs),
                 validation_loss=score.loss if part == "validation" else None,
                 validation_error=score.error if part == "validation" else None,
+                left_out=round(left_out[number][UPDATES]),
             )
             run.history.append(row)
             run.keep_if_best()
         self.epoch, self.batch, self.seconds = self.epoch + 1, 0, 0.0
-        self.population.sums.zero_()
+        self.population.guard.start_epoch()
 
     def _sums(self) -> Tensor:
         """The members' sums of losses, over all processes."""
@@ -309,40 +358,47 @@ class Trainer:
     def _save(self) -> None:
         """Save every run that has not diverged."""
         began = time.monotonic()
-        finite = self.population.stack.flat.isfinite().all(1).tolist()
-        self.diverged |= {index for index, good in enumerate(finite) if not good}
-        if len(self.diverged) == len(self.runs):
-            self._report_divergence()
+        self._look_for_failures()
         sums = self._sums()
         for row, run in enumerate(self.runs):
-            if row in self.diverged or not self.fabric.is_global_zero:
-                continue
-            progress = {
-                "epoch": self.epoch,
-                "batch": self.batch,
-                "seconds": self.seconds,
-                "history": [vars(row) for row in run.history],
-                "losses": [vars(row) for row in run.losses],
-            }
-            extra = {"sums": sums[row]}
-            if run.gates_before is not None:
-                extra["gates_before"] = run.gates_before
-            extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
-            save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
-            save_values(run.folder.model, run.best or run.model.state_dict())
-            if run.best is not None:
-                save_values(run.folder.last, run.model.state_dict())
-            run.folder.write_metrics(run.history, run.losses)
+            if row not in self.diverged and self.fabric.is_global_zero:
+                self._save_run(row, run, sums[row])
         self.saved_at = time.monotonic()
         self.save_gap = max(SAVE_GAP, SAVE_SHARE * (self.saved_at - began))
+
+    def _save_run(self, row: int, run: Run, sums: Tensor) -> None:
+        progress = {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "seconds": self.seconds,
+            "history": [vars(row) for row in run.history],
+            "losses": [vars(row) for row in run.losses],
+        }
+        extra = {"sums": sums, "left_out": self.population.guard.left_out[row]}
+        if run.gates_before is not None:
+            extra["gates_before"] = run.gates_before
+        extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
+        now = run.model.state_dict()
+        run.folder.save_state(
+            checkpoint(run.model, self._optimizer_state(row), extra, progress),
+            serialized(now if run.best is None else run.best),
+            None if run.best is None else serialized(now),
+            run.history,
+            run.losses,
+        )
+        run.saved_at = self.place
 
     def _report_divergence(self) -> None:
         self._test_the_best()
         lost = [self.runs[index] for index in sorted(self.diverged)]
-        names = ", ".join(f"{run.folder.path} (seed {run.settings.seed})" for run in lost)
-        text = f"{names}: the loss became nan or infinite, training diverged; lower lr or gate_lr, or clip harder"
+        names = "; ".join(f"{run.folder.path} (seed {run.settings.seed}): {run.failure}" for run in lost)
+        text = f"{names}: training diverged; lower lr or gate_lr, or clip harder"
         if all(run.best is not None for run in lost):
             text += "; the best epoch before that is kept"
+        (epoch, batch), again = lost[0].saved_at, " ".join(f"--resume {run.folder.path}" for run in lost)
+        text += f"; what was saved before epoch {epoch}, batch {batch + 1} is intact"
+        if any(run.settings.on_nan == "stop" for run in lost):
+            text += f", and {again} --on-nan skip goes on from there without such updates"
         others = [run for run in self.runs if run not in lost]
         if others and self.epoch <= self.epochs:
             text += f"; the others go on with {' '.join(f'--resume {run.folder.path}' for run in others)}"

@@ -20,23 +20,22 @@ from glstm.advice import about_rate, shares_of_rate, values_in_time
 from glstm.data.task import Batch, Stage, Task
 from glstm.errors import GateWarning, UserError
 from glstm.fused import by_tables
-from glstm.gates import Gaussian, Periodic
 from glstm.layers import gated_layers
 from glstm.ops.gpu import choice, sparse
 from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first_gates
 from glstm.training.fabric import Processes
 from glstm.training.graph import captured
-from glstm.training.objective import Objective, Test, skips
+from glstm.training.guard import SAMPLES, Guard, mean
+from glstm.training.members import Model as Model
+from glstm.training.members import check_gates, make_models
+from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
 from glstm.training.room import OpenUnits
 from glstm.training.settings import Settings, check_together
 from glstm.training.stack import Group, Stack
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
-
-# A network, or something that makes one. It draws from torch's generator, which is set to the member's seed before.
-Model = nn.Module | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,12 @@ class Population:
 
         makers = [model] * len(self.settings) if isinstance(model, nn.Module) or callable(model) else list(model)
         self.makers = makers
-        self.models: list[Any] = _make_models(makers, self.settings, self.device, self.dtype)
+        self.models: list[Any] = make_models(makers, self.settings, self.device, self.dtype)
         for own, setting in zip(self.models, self.settings, strict=True):
             check_opening(own, first_gates(own, task), task)
             for layer in gated_layers(own):  # now: a training step does not see the values of times
                 layer.meet(task.steps if task.times is None and not task.own_times else task.grid())
-            _check_gates(own, setting)
+            check_gates(own, setting)
             for unit in (1.0, *(layer.unit for layer in gated_layers(own))):
                 setting.check_rate(task.span, unit)
         self._warn_of_rates()
@@ -106,20 +105,23 @@ class Population:
         ]
         shared = task.equally_long and not task.own_times
         times = task.grid() if task.times is None else task.times
-        self.stack = Stack(self.models, times.to(self.device) if shared else None, together)
+        states = len(OPTIMIZERS[common.optimizer](torch.zeros(1, 1), torch.zeros(1, 1)).state)
+        self.stack = Stack(self.models, times.to(self.device) if shared else None, together, states)
         self._share_values()
         self.objectives = [Objective(model, task, self.dtype, self.rank, self.world) for model in self.models]
         self.tests = [Test(model, task, self.dtype) for model in self.models]
         values = self.stack.flat.detach()
         decays = values.new_tensor([[setting.decay] for setting in self.settings])
         self.optimizer = OPTIMIZERS[common.optimizer](values, decays)
+        self.optimizer.state = dict(zip(self.optimizer.state, self.stack.values[1:], strict=True))  # zeros, too
         self.rates = torch.zeros_like(values)
         self.clipped = any(setting.clip for setting in self.settings)
         self.clip = values.new_tensor([[setting.clip or torch.inf] for setting in self.settings])
         self.charged = any(setting.budget for setting in self.settings)
         self.budgets = values.new_zeros(len(self.models))
         self.seeds = torch.tensor([setting.seed for setting in self.settings], device=self.device)
-        self.sums = torch.zeros(len(self.models), 2, dtype=torch.float64, device=self.device)
+        self.guard = Guard(self.settings, self.device)
+        self.sums = self.guard.sums
         self.next_batch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.updates = torch.zeros((), dtype=torch.int64, device=self.device)  # since the very first
         self.done: set[int] = set()  # members that keep their values while others go on
@@ -149,11 +151,16 @@ class Population:
                 warnings.warn(sentence, GateWarning, stacklevel=3)
 
     def train(self, epoch: int) -> list[float]:
-        """A whole epoch, counted from 1; returns each member's mean loss."""
+        """A whole epoch, counted from 1; returns each member's mean loss; nan: it became nan, or infinite."""
         self.start(epoch)
         while self.batch < self.batches:
             self.step()
-        return [total / self.task.train_size for total in self.sums[:, 0].tolist()]
+        totals, left_out = self.sums[:, 0].tolist(), self.guard.left_out[:, SAMPLES].tolist()
+        stopped = self.guard.failures(self.batch)
+        return [
+            mean(total, 0 if row in stopped else self.task.train_size - left)
+            for row, (total, left) in enumerate(zip(totals, left_out, strict=True))
+        ]
 
     def start(self, epoch: int, batch: int = 0) -> None:
         """Go to a batch of an epoch. At the first batch the sums of losses are reset, and curricula take their step."""
@@ -165,7 +172,7 @@ class Population:
         self.next_batch.fill_(batch)
         self.updates.fill_((epoch - 1) * self.batches + batch)
         if batch == 0:
-            self.sums.zero_()
+            self.guard.start_epoch()
         if batch == 0 and epoch != self.moved_to:
             self._move_curricula(epoch)
             self.moved_to = epoch
@@ -229,8 +236,7 @@ class Population:
 
     def step(self) -> None:
         """One update of every member, on the next batch."""
-        first = self.batch * self.batch_size
-        size = min(self.batch_size, self.task.train_size - first)
+        first, size = self.batch * self.batch_size, self.size_now()
         room = self._room() if self.one_graph else None
         if self.one_graph and (size not in self._graphs or self._rooms[size] != room):
             self.wait()  # for the last graph, whose memory is about to be freed
@@ -249,6 +255,10 @@ class Population:
             buffer.copy_(value)
         self.batch += 1
 
+    def size_now(self) -> int:
+        """Samples in the next batch: the last one of an epoch may be smaller."""
+        return min(self.batch_size, self.task.train_size - self.batch * self.batch_size)
+
     def _room(self) -> sparse.Room | None:
         """For the open units of the next step, where computing only these is faster; sound, because it is counted."""
         if self._may_skip and self._open_units is None:
@@ -265,7 +275,7 @@ class Population:
         step = partial(self._step_by_number, size)
         try:
             with choice.planned(room) as plan:
-                graph = captured(step, self._changing())
+                graph = captured(step, self.changing())
             self._may_skip &= plan.used or room is None  # such as a network that reads every output
             return graph
         except torch.OutOfMemoryError:
@@ -295,12 +305,33 @@ class Population:
         """The numbers of the next batch's samples, counted on the device."""
         return self.next_batch * self.batch_size + torch.arange(size, device=self.device)
 
-    def _changing(self) -> list[Tensor]:
+    def changing(self) -> list[Tensor]:
         """Everything that an update changes."""
-        buffers = [buffer for model in self.models for buffer in model.buffers()]
-        return [self.stack.flat, *self.optimizer.state.values(), self.sums, self.next_batch, self.updates, *buffers]
+        return [self.stack.values, *self._buffers(), self.next_batch, self.updates, *self.guard.state()]
+
+    def _buffers(self) -> list[Tensor]:
+        return [buffer for model in self.models for buffer in model.buffers()]
 
     def _update(self, wanted: slice | Tensor) -> None:
+        size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
+        self.guard.prepare(size)
+        values = self.stack.values
+        before, buffers_before = values.clone(), [buffer.clone() for buffer in self._buffers()]
+        loss, gradient = self.gradients(wanted)
+        with torch.no_grad():
+            self.apply(gradient)
+            gain = self.guard.add_losses(loss, size)
+            total = values.sum((0, 2), dtype=torch.float64).unsqueeze(1) + gain[:, :1]  # float64 does not overflow
+            if self.world > 1:  # a loss is of this process's share
+                total = self.over_processes(total, "mean")
+            made = self.guard.settle(total - total, gain, size, values, before)
+            owners = [row for row, model in enumerate(self.models) for _ in model.buffers()]
+            for row, buffer, old in zip(owners, self._buffers(), buffers_before, strict=True):
+                buffer.copy_(torch.where(made[row, 0], buffer, old))
+            self.next_batch += 1
+
+    def gradients(self, wanted: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Of these samples: every member's mean loss (M,), and the gradient (M, P) of what it minimises."""
         size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
         keyed = any(objective.keyed for objective in self.objectives)
         keys = masks.keys(self.seeds, self.updates) if keyed else self.seeds  # not read then
@@ -317,10 +348,7 @@ class Population:
         loss, added = each[:, 0] * (self.world / size), each[:, 1] * (self.world / size)
         objective = loss + added + self.budgets * each[:, 2]
         (gradient,) = torch.autograd.grad(objective.sum(), self.stack.flat)
-        with torch.no_grad():
-            self._apply(gradient)
-            self.sums += (loss.double() * size).unsqueeze(1)
-            self.next_batch += 1
+        return loss.detach(), gradient
 
     def _arguments(self, group: Group, keys: Tensor, wanted: slice | Tensor) -> tuple[tuple, tuple]:
         """Arguments of the objective: those of each member of the group, and those that are the same for all."""
@@ -330,7 +358,8 @@ class Population:
         stage = self.stages[tuple(group.rows)]
         return (own, stage if group.several else tuple(part[0] for part in stage)), (wanted, self.charged)
 
-    def _apply(self, gradient: Tensor) -> None:
+    def apply(self, gradient: Tensor) -> None:
+        """The update itself."""
         gradient = self.over_processes(gradient, "mean")
         if self.clipped:
             weights = gradient[:, : self.stack.weights]
@@ -386,38 +415,3 @@ class Population:
 
 def _or_none(value: float) -> float | None:
     return None if value != value else value
-
-
-def _make_models(
-    makers: Sequence[Model], settings: Sequence[Settings], device: torch.device, dtype: torch.dtype
-) -> list[nn.Module]:
-    if len(makers) != len(settings):
-        raise UserError(f"each network needs settings of its own, but there are {len(makers)} and {len(settings)}")
-    found: list[nn.Module] = []
-    taken: set[int] = set()
-    for maker, setting in zip(makers, settings, strict=True):
-        if not isinstance(maker, nn.Module):
-            torch.manual_seed(setting.seed)
-        model = maker if isinstance(maker, nn.Module) else maker()
-        if not isinstance(model, nn.Module) or not any(True for _ in model.parameters()):
-            raise UserError(f"a model to train is a torch module with parameters, not {type(model).__name__}")
-        if any(id(part) in taken for part in (*model.parameters(), *model.buffers())):
-            raise UserError("two members cannot share a network or a part of one: give a function that makes new ones")
-        found.append(model.to(device, dtype))
-        taken |= {id(part) for part in (*found[-1].parameters(), *found[-1].buffers())}
-    return found
-
-
-def _check_gates(model: nn.Module, settings: Settings) -> None:
-    """Settings that are about gates need a network with gates."""
-    layers = gated_layers(model)
-    if settings.curriculum and not any(isinstance(layer.gate, Gaussian | Periodic) for layer in layers):
-        raise UserError("a temporal curriculum widens Gaussian gates, and this network has none: leave it out")
-    if settings.budget and not skips(model) and not any(layer.gate.names for layer in layers):
-        raise UserError(
-            "a budget charges for openness, and this network has no gates that could close, nor does it skip steps: "
-            "leave the budget out"
-        )
-    if not settings.trains_gates:
-        for layer in layers:
-            layer.freeze_gate()

@@ -14,6 +14,7 @@ from glstm.training.run import RunFolder
 from glstm.training.settings import Settings
 
 Place = tuple[int, int]  # epoch, and batch in it, to train on next
+MAY_CHANGE = ("epochs", "on_nan")  # settings of a run that is resumed
 
 
 @dataclass(eq=False)
@@ -25,7 +26,9 @@ class Run:
     model: Any  # a module of any class
     gates_before: Tensor | None  # k (T, H) of the first gated layer, on the CPU
     rule: Rule  # which epoch is the best
-    resumed_at: Place = (1, 0)  # the place of its checkpoint
+    resumed_at: Place = (1, 0)  # the place of the checkpoint from which it went on
+    saved_at: Place = (1, 0)  # and of the last one
+    failure: str = ""  # where and how its numbers stopped being finite
     history: list[EpochRow] = field(default_factory=list)
     losses: list[LossRow] = field(default_factory=list)
     result: dict[str, Any] | None = None  # of the best epoch, once training is at its end
@@ -59,10 +62,10 @@ class Run:
             self.model.load_state_dict(last)
 
     def check_settings(self, before: Settings) -> None:
-        """Of settings that go on, only the number of epochs may have changed."""
+        """Of settings that go on, only the number of epochs may have changed, and what to do about nan."""
         now, then, path = self.settings.settings_as_dict(), before.settings_as_dict(), self.folder.path
         for name in now:
-            if name != "epochs" and now[name] != then[name]:
+            if name not in MAY_CHANGE and now[name] != then[name]:
                 raise UserError(
                     f"{path} was trained with {name} {then[name]}, and goes on with it, not with {now[name]}"
                 )

@@ -7,14 +7,21 @@ model.safetensors       the network; with config.json it is a model folder
 checkpoint.safetensors  the state of training
 last.safetensors        with a validation set: model.safetensors is the best epoch's network, this is the last one's
 result.json             with a validation set: the best epoch, and its network on the test set
+
+These are always of one save (see `glstm.saves`). A run that has a config.json and no checkpoint was stopped before its
+first update. Besides them:
+
 data.npz                of a task that was made from arrays in memory: its parts, so that every command finds them
 learning_curve.png, gates.png
 """
 
 import csv
 import io
+import json
 import platform
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,8 +37,9 @@ from glstm.data.task import Task
 from glstm.describe import describe
 from glstm.errors import UserError
 from glstm.layers import gated_layers
-from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, load_values, read_config, read_json
-from glstm.storage import write_atomically, write_json
+from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, read_config, read_json
+from glstm.saves import current, number_of, require_current, tidy, write_save
+from glstm.storage import LOCK, is_locked_here, lock, write_atomically, write_json
 from glstm.training.best import chosen_by_loss
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
@@ -39,17 +47,29 @@ from glstm.training.settings import Settings
 
 MOST_KEPT = 2**30  # bytes of data that a run keeps in its folder
 LABELS = {"GLSTM": "g-LSTM"}  # a cell's label in pictures, if it is not the name of its class
+CHECKPOINT, LAST, RESULT = "checkpoint.safetensors", "last.safetensors", "result.json"
+METRICS, LOSSES = "metrics.csv", "losses.csv"
+TOGETHER = "together.json"  # only before the first checkpoint: the runs that begin with this one
+SAVED = (CONFIG, CHECKPOINT, WEIGHTS, LAST, METRICS, LOSSES, RESULT)  # what a save consists of
 
 
 class RunFolder:
     def __init__(self, path: Path | str):
         self.path = Path(path)
-        self.config = self.path / CONFIG
-        self.checkpoint = self.path / "checkpoint.safetensors"
-        self.model = self.path / WEIGHTS
-        self.last = self.path / "last.safetensors"
-        self.result = self.path / "result.json"
         self.data_file = self.path / "data.npz"
+        self.number: int | None = None  # of the save that was read or written last; None: none was
+
+    @property
+    def config(self) -> Path:
+        return current(self.path) / CONFIG
+
+    @property
+    def checkpoint(self) -> Path:
+        return current(self.path) / CHECKPOINT
+
+    @property
+    def model(self) -> Path:
+        return current(self.path) / WEIGHTS
 
     def create(
         self,
@@ -58,11 +78,14 @@ class RunFolder:
         model: nn.Module,
         where: dict[str, object],
         recipe: dict[str, Any] | None = None,
+        together: dict[str, int] | None = None,
     ) -> None:
-        """Start a new run here. A folder that holds a run already is an error, and is not changed."""
+        """Start a new run here. A folder that holds a run already is an error, and is not changed.
+
+        `together` are the folders beside this one in which runs begin with it, and their seeds.
+        """
         self.require_unused()
-        for name, value in task.artifacts().items():
-            write_json(self.path / name, value)
+        self.write_artifacts(task)
         software = {"glstm": glstm.__version__, "torch": torch.__version__, "python": platform.python_version()}
         shape = {"name": task.name, "steps": task.steps, "inputs": task.inputs, "outputs": task.outputs}
         if task.times is not None:
@@ -78,7 +101,24 @@ class RunFolder:
             config["model"] = describe(model)
         except UserError as error:  # it can be trained and resumed anyway, by code that has the model
             config |= {"model": None, "model_cannot_be_described": str(error)}
-        write_json(self.config, config)
+        self.save({CONFIG: _json_bytes(config)} | ({TOGETHER: _json_bytes(together)} if together else {}))
+
+    def write_artifacts(self, task: Task) -> None:
+        for name, value in task.artifacts().items():
+            write_json(self.path / name, value)
+
+    def save(self, files: dict[str, bytes], keep: Iterable[str] = ()) -> None:
+        """A new save, of these files and of those to keep; only on top of the save that this object knows."""
+        if self.number is not None:
+            require_current(self.path, self.number)
+        self.number = write_save(self.path, files, keep)
+
+    def take_up(self) -> None:
+        """What is there now is known: saves go on from it."""
+        self.number = number_of(self.path)
+
+    def tidy(self) -> None:
+        tidy(self.path)
 
     def keep_data(self, task: ArrayTask) -> dict[str, Any] | None:
         """Write the data of a task that was made in memory into this folder, before the run begins.
@@ -86,8 +126,6 @@ class RunFolder:
         Returns the options of `file_task` that make the task again. None: they are too large, which is said.
         """
         self.require_unused()
-        if self.data_file.exists():
-            raise UserError(f"{self.data_file} is there, and the run's own data go there: choose another folder")
         if (size := npz_size(task.sequences)) > MOST_KEPT:
             warnings.warn(
                 f"the data of {task.name} are {size / 2**30:.1f} GiB and are not kept in {self.path}, so no command "
@@ -95,7 +133,11 @@ class RunFolder:
                 stacklevel=4,
             )
             return None
-        write_atomically(self.data_file, npz_bytes(task.sequences))
+        content = npz_bytes(task.sequences)
+        if not self.data_file.exists():
+            write_atomically(self.data_file, content)
+        elif self.data_file.read_bytes() != content:  # the same may be there from a process that was killed
+            raise UserError(f"{self.data_file} is there, and the run's own data go there: choose another folder")
         none = {part: 0.0 for part in ("validation", "test") if part not in task.sequences}
         return {
             "path": self.data_file.name, "name": task.name, "missing": task.missing, "standardize": task.standardize,
@@ -112,7 +154,9 @@ class RunFolder:
             )
 
     def update_settings(self, settings: Settings) -> None:
-        write_json(self.config, {**self._read_config(), "settings": settings.settings_as_dict()})
+        config, now = self._read_config(), settings.settings_as_dict()
+        if config["settings"] != now:
+            self.save({CONFIG: _json_bytes({**config, "settings": now})}, keep=SAVED)
 
     def settings(self) -> Settings:
         return Settings.from_dict(self._read_config()["settings"])
@@ -160,9 +204,14 @@ class RunFolder:
         return self._read_config()["where"]
 
     def data(self) -> Path | None:
-        """The data folder that the run used, if it still exists."""
+        """The data folder that the run used; None: none was named. One that is gone is an error: other data, which may
+        be found elsewhere or fetched, need not be the same."""
         folder = self.where().get("data")
-        return Path(folder) if folder and Path(folder).is_dir() else None
+        if folder and not Path(folder).is_dir():
+            raise UserError(
+                f"{folder}, the data folder of {self.path}, is not there any more: name the one to use by --data"
+            )
+        return Path(folder) if folder else None
 
     def check_artifacts(self, task: Task) -> None:
         """The task's artifacts, such as a permutation, must be the same as when this run was trained."""
@@ -173,21 +222,23 @@ class RunFolder:
     def load_model(self, last: bool = False) -> nn.Module:
         """The trained network, in evaluation mode; with a validation set it is the best epoch's, or the last one's."""
         self._read_config()
-        model = load_model(self.path)
-        if last and self.last.exists():
-            load_values(self.last, model)
-        return model
+        return load_model(self.path, LAST if last else WEIGHTS)
 
-    def write_result(self, result: dict[str, Any]) -> None:
-        write_json(self.result, result)
+    def save_state(
+        self, checkpoint: bytes, model: bytes, last: bytes | None, history: list[EpochRow], losses: list[LossRow]
+    ) -> None:
+        """All of a run as it is now. A result of an earlier end is not kept."""
+        files = {CHECKPOINT: checkpoint, WEIGHTS: model} | ({} if last is None else {LAST: last})
+        tables = {METRICS: _table(EpochRow, history), LOSSES: _table(LossRow, losses)}
+        self.save(files | tables, keep=[CONFIG])
 
-    def write_metrics(self, history: list[EpochRow], losses: list[LossRow]) -> None:
-        for name, kind, rows in (("metrics.csv", EpochRow, history), ("losses.csv", LossRow, losses)):
-            text = io.StringIO()
-            writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(map(vars, rows))
-            write_atomically(self.path / name, text.getvalue().encode())
+    def save_result(self, result: dict[str, Any], model: bytes | None = None) -> None:
+        """`model`: in place of the network that was saved before."""
+        content = _json_bytes(result)
+        path = current(self.path) / RESULT
+        if model is None and path.exists() and path.read_bytes() == content:
+            return
+        self.save({RESULT: content} | ({} if model is None else {WEIGHTS: model}), keep=SAVED)
 
     def draw(self, task: Task, model: nn.Module, gates_before: Tensor | None, history: list[EpochRow]) -> None:
         """The run's pictures: its learning curve and, if it has gates, the gates before and after training."""
@@ -249,18 +300,58 @@ def _about(task: Task, model: nn.Module) -> dict[str, Any]:
     }
 
 
+def _json_bytes(value: dict[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _table(kind: type[EpochRow | LossRow], rows: list[Any]) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(kind)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(vars, rows))
+    return text.getvalue().encode()
+
+
+@contextmanager
+def locked(folders: Iterable[RunFolder]) -> Iterator[None]:
+    """No other process trains in these folders until the end of the block; what this one has locked stays locked."""
+    with ExitStack() as held:
+        for folder in folders:
+            path = folder.path / LOCK
+            if not is_locked_here(path) and not lock(path, held):
+                raise UserError(f"another process is training in {folder.path}: wait for it to end, or stop it")
+        yield
+
+
 def runs_in(path: Path | str) -> list[RunFolder]:
     """The run in this folder, or the runs in its folders, by their seeds."""
     path = Path(path)
+    if not RunFolder(path).config.exists():
+        _begin_missing(path)
+        _begin_missing(path.parent)
     if not path.is_dir():
         raise UserError(
             f"{path} is {'a file' if path.exists() else 'not there'}; a run is a folder that glstm train made"
         )
-    if not (path / "config.json").exists() and (inside := _inside(path)):
+    if not RunFolder(path).config.exists() and (inside := _inside(path)):
         return sorted(inside, key=lambda folder: folder.settings().seed)
     return [RunFolder(path)]
 
 
+def _begin_missing(path: Path) -> None:
+    """Begin the runs in this folder that were to begin together with others and did not: the process was killed."""
+    for folder in _inside(path):
+        if folder.checkpoint.exists():
+            continue
+        beside = current(folder.path) / TOGETHER
+        config = read_config(folder.path)
+        for name, seed in (read_json(beside) if beside.exists() else {}).items():
+            missing = RunFolder(path / name)
+            if not missing.config.exists():
+                with locked([missing]):
+                    missing.save({CONFIG: _json_bytes({**config, "settings": {**config["settings"], "seed": seed}})})
+
+
 def _inside(path: Path) -> list[RunFolder]:
     folders = sorted(path.iterdir()) if path.is_dir() else []
-    return [RunFolder(folder) for folder in folders if (folder / "config.json").exists()]
+    return [run for run in map(RunFolder, folders) if run.config.exists()]

@@ -11,6 +11,7 @@ from glstm.errors import UserError
 from glstm.training.optimizers import OPTIMIZERS
 
 SCHEDULES = ("constant", "linear", "cosine")
+ON_NAN = ("stop", "skip")
 
 # What networks that train together have in common; everything else may differ between them.
 SHARED = ("optimizer", "batch", "epochs")
@@ -38,6 +39,7 @@ class Settings:
     patience: int = 0  # stop so many epochs after the best by validation; 0: do not
     budget: float = 0.0  # lambda
     budget_epochs: int = 0  # lambda rises to `budget` over so many epochs; 0: it is constant
+    on_nan: str = "stop"  # what to do when a loss or a value becomes nan or infinite: stop, or skip that update
 
     curriculum: bool = False
     alpha: float = 1 / 6
@@ -51,7 +53,7 @@ class Settings:
         for field in fields(Settings):
             if not (field.name in MAY_BE_NONE and getattr(self, field.name) is None):
                 self._check_type(field.name, type(field.default))
-        for name, choices in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        for name, choices in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES), ("on_nan", ON_NAN)):
             if getattr(self, name) not in choices:
                 raise UserError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r:.50}")
         if not -(2**63) <= self.seed < 2**63:

@@ -29,9 +29,14 @@ NO_OPTIONS = frozenset({"_draws", "_own", "_tables", "seen"})  # of a gated laye
 
 
 class Stack:
-    """`flat` (M, P): each network's weights, padded with zeros to `weights` numbers, then its gates' values, padded."""
+    """`flat` (M, P): each network's weights, padded with zeros to `weights` numbers, then its gates' values, padded.
 
-    def __init__(self, models: Sequence[nn.Module], times: Tensor | None, together: bool | None = None):
+    `values` (1 + states, M, P) is `flat`, and room for as many further tensors like it: an optimiser's state.
+    """
+
+    def __init__(
+        self, models: Sequence[nn.Module], times: Tensor | None, together: bool | None = None, states: int = 0
+    ):
         """`times` (T,) are those of every sequence; None: each has its own, or another number of steps."""
         self.models, self.times = list(models), times
         self.layouts = [Layout(model) for model in models]
@@ -39,7 +44,10 @@ class Stack:
         gates = max(layout.gates for layout in self.layouts)
         size = self.weights + gates
         device = next(models[0].parameters()).device
-        self.flat = next(models[0].parameters()).new_zeros(len(models), size + -size % ALIGNED, device=device)
+        self.values = next(models[0].parameters()).new_zeros(
+            1 + states, len(models), size + -size % ALIGNED, device=device
+        )
+        self.flat = self.values[0]
         for row, model, layout in zip(self.flat, models, self.layouts, strict=True):
             layout.move_in(model, row, self.weights)
         self.flat.requires_grad_()
