@@ -12,10 +12,11 @@ import glstm
 PACKAGE = Path(glstm.__file__).parent
 
 LAYERS = {"gated", "gates", "layers", "times"}
-# What each room may know of the house; a room always knows itself. Everybody may know `errors`, `extras` and `storage`.
+# What each room may know of the house; a room always knows itself. Everybody may know `errors`, `extras`, `forms` and `storage`.
 MAY_IMPORT = {
     "errors": set(),
     "extras": set(),
+    "forms": set(),
     "storage": set(),
     "registry": set(),
     "plots": set(),
@@ -56,7 +57,7 @@ MAY_IMPORT = {
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
-    "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
+    "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "report", "training"},
     "report": {"plots"},
     "bench": {
         "", "analysis", "cells", "data", "models", "ops", "plots", "recipes", "runtime", "streaming", "training",
@@ -69,7 +70,7 @@ MAY_IMPORT = {
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip
-COMMON = {"errors", "extras", "storage"}
+COMMON = {"errors", "extras", "forms", "storage"}
 
 
 def room(path: Path) -> str:

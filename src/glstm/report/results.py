@@ -1,12 +1,13 @@
 """The results that experiments wrote, and the figures that tables quote."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from glstm.errors import UserError
+from glstm.forms import read_json
+from glstm.report import result_form
 
 Rows = list[list[str]]  # a table: a head, and its rows
 
@@ -139,24 +140,10 @@ def load(folder: Path, order: list[str]) -> list[Result]:
 
 
 def _read(path: Path) -> Result:
-    try:
-        content = json.loads(path.read_text())
-        arms = [
-            Arm(
-                arm["key"],
-                arm["name"],
-                arm["twin"],
-                arm["paper"],
-                arm["at_epoch"],
-                arm["at_threshold"],
-                [Run(run) for run in arm["runs"]],
-            )
-            for arm in content["arms"]
-        ]
-        missing = content["missing"]
-        result = Result(content["name"], content["title"], content["question"], content["small"], arms, missing)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a result of glstm reproduce: {error!r}") from None
+    content = read_json(path, "a result of glstm reproduce", result_form.result)
+    parts = ("key", "name", "twin", "paper", "at_epoch", "at_threshold")
+    arms = [Arm(*(arm[part] for part in parts), [Run(run) for run in arm["runs"]]) for arm in content["arms"]]
+    result = Result(*(content[part] for part in ("name", "title", "question", "small")), arms, content["missing"])
     _check_keys(result, path)
     return result
 
