@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 from torch.nn.utils import parametrizations, prune
 
 from glstm import GLSTM, LSTM, PLSTM, SequenceModel
@@ -142,9 +143,22 @@ def test_a_traced_layer_is_the_layer(training):
     assert all(relative_error(mine, right) < 1e-5 for mine, right in zip(*gradients, strict=True))
 
 
-def test_make_fx_sees_the_operator():
+def test_the_flop_counter_knows_the_operator():
+    layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0), torch.randn(5, 3, 2)
+    with FlopCounterMode(display=False) as counter:
+        output = layer(x)[0]
+    assert counter.get_total_flops() == 2 * 5 * 3 * 16 * (2 + 4)
+    with FlopCounterMode(display=False) as counter:
+        output.sum().backward()
+    assert counter.get_total_flops() == 2 * 2 * 5 * 3 * 16 * (2 + 4)
+
+
+@pytest.mark.parametrize("called_before", [False, True])
+def test_make_fx_sees_the_operator(called_before):
     layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0).eval(), torch.randn(5, 3, 2)
     with torch.no_grad():
+        if called_before:  # it then has its tables
+            layer(x), layer(x)
         graph = make_fx(lambda x: layer(x)[0])(x)
         assert torch.allclose(graph(x + 1), layer(x + 1)[0], atol=1e-6)
     assert "glstm.gated_lstm" in graph.code

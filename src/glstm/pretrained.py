@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from glstm.describe import build, describe, device_for
 from glstm.errors import UserError
+from glstm.forms import in_short, parse, read_text
 from glstm.models import SequenceModel
 from glstm.storage import write_atomically, write_together
 
@@ -71,11 +72,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """One JSON object."""
     try:
-        found = json.loads(path.read_text())
+        found = parse(read_text(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent} is not a model folder: there is no {path.name} in it") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {_short(error)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {in_short(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"{path} holds no description: it should be one JSON object")
     return found
@@ -108,13 +109,13 @@ def plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def fill(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Give the model the values that were read from `path`. Names, shapes and types must match exactly."""
     own = model.state_dict()
-    if _forms(tensors) != _forms(own):
+    if forms(tensors) != forms(own):
         raise UserError(f"{path} does not fit the network that {CONFIG} beside it describes")
     without_values = any(value.is_meta for value in own.values())
     model.load_state_dict(tensors, assign=without_values)
 
 
-def _forms(tensors: dict[str, Tensor]) -> dict[str, tuple]:
+def forms(tensors: dict[str, Tensor]) -> dict[str, tuple]:
     return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 

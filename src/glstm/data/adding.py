@@ -6,6 +6,8 @@ from torch import Tensor
 from glstm.data.task import Pair, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
 
+MOST_BYTES = 2**33  # of the sequences of an epoch, which are made at once
+
 
 class Adding(Task):
     """x[n] = (value in U(0, 1), mark): exactly two distinct positions are marked, anywhere in the sequence.
@@ -23,6 +25,11 @@ class Adding(Task):
         check_sizes(steps=steps, train_size=train_size, test_size=test_size)
         if steps < 2:
             raise UserError(f"the adding task marks two positions, so it needs at least 2 steps, not {steps}")
+        if (size := steps * max(train_size, test_size) * 8) > MOST_BYTES:
+            raise UserError(
+                f"{max(train_size, test_size)} sequences of the adding task of {steps} steps take {size / 2**30:.1f} GiB, "
+                f"and {MOST_BYTES >> 30} are the most: take fewer or shorter ones"
+            )
         self.steps, self.train_size, self.test_size = steps, train_size, test_size
         self.device = torch.device(device)
         self._test: Pair | None = None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from glstm.analysis import count_cached_ops, count_ops
+from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
 from glstm.models import SequenceModel, width_of
@@ -235,7 +236,7 @@ def units_left(level: Sequence[LayerPlan], hidden: int) -> NDArray[np.int64]:
 def _check_finite(model: nn.Module) -> None:
     for name, value in model.state_dict().items():
         if not bool(value.isfinite().all()):
-            raise ValueError(f"{name} holds nan or infinite values: this network has diverged, and cannot be deployed")
+            raise UserError(f"{name} holds nan or infinite values: this network has diverged, and cannot be deployed")
 
 
 @torch.no_grad()

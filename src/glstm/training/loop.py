@@ -15,6 +15,7 @@ from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.pretrained import save_values
 from glstm.training.best import check_patience, rule_for
+from glstm.training.checked import check_extra, check_place
 from glstm.training.checkpoint import load_checkpoint, save_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
@@ -104,6 +105,8 @@ class Trainer:
     def _load(self, run: Run) -> None:
         row = self.runs.index(run)
         extra, progress = load_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row))
+        check_place(run.folder.checkpoint, progress, self.population.batches, max(self.epochs, len(progress["history"])))
+        check_extra(run.folder.checkpoint, extra, self._extra(row), run.model, BEST)
         run.resumed_at = self.epoch, self.batch = progress["epoch"], progress["batch"]
         self.seconds = progress["seconds"]
         run.history = [EpochRow(**row) for row in progress["history"]]
@@ -113,6 +116,11 @@ class Trainer:
             run.gates_before.copy_(extra["gates_before"])
         best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
         run.best = {name: value.to(self.task.device) for name, value in best.items()} or None
+
+    def _extra(self, row: int) -> dict[str, Tensor]:
+        """What of one run is saved besides its network."""
+        before = self.runs[row].gates_before
+        return {"sums": self.population.sums[row]} | ({} if before is None else {"gates_before": before})
 
     def _optimizer_state(self, row: int) -> dict[str, Tensor]:
         """The optimiser's state of one member, without padding, which depends on the other members."""
@@ -324,9 +332,7 @@ class Trainer:
                 "history": [vars(row) for row in run.history],
                 "losses": [vars(row) for row in run.losses],
             }
-            extra = {"sums": sums[row]}
-            if run.gates_before is not None:
-                extra["gates_before"] = run.gates_before
+            extra = self._extra(row) | {"sums": sums[row]}
             extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
             save_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row), extra, progress)
             save_values(run.folder.model, run.best or run.model.state_dict())
