@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format sanitize valgrind arm clean
+.PHONY: demo test lint format fuzz soak sanitize sanitize-threads valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
@@ -28,6 +28,17 @@ $(READY): pyproject.toml constraints-dev.txt CMakeLists.txt $(wildcard src/glstm
 	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[dev]'
 	@$(BIN)/python -c 'from glstm.ops import cpu; print(cpu.status())'
 	@touch $@
+
+# Damaged files of every format, which must be read or refused; and drawn layers against float64.
+FUZZ_INPUTS ?= 200000
+FUZZ_CASES ?= 2000
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/harness.py --count $(FUZZ_INPUTS)
+	GLSTM_FUZZ_CASES=$(FUZZ_CASES) $(BIN)/python -m pytest -n 0 tests/fuzz/test_engine.py
+
+# Whether memory grows in 100000 calls of each kind.
+soak: $(READY)
+	$(BIN)/python tests/soak.py
 
 # For those who work on the C code: its tests on an engine that reports bad addresses and undefined behaviour ...
 sanitize: $(READY)
