@@ -50,7 +50,17 @@ sanitize: $(READY)
 	  tests/runtime/test_runtime.py tests/runtime/test_stream.py \
 	  --deselect tests/ops/test_segments.py::test_segments_save_memory --ignore tests/ops/test_gpu.py
 
-# ... as a program without Python, under valgrind ...
+# ... as a program without Python, with threads that the thread sanitizer watches ...
+sanitize-threads:
+	mkdir -p build/threads
+	cc -std=gnu99 -O1 -g -ffp-contract=fast -fsanitize=thread -fopenmp -DTHREADS=3 -c -o build/threads/check.o \
+	  tests/native/check.c
+	cd build/threads && cc -std=gnu99 -O1 -g -ffp-contract=fast -fsanitize=thread -fopenmp -c \
+	  $(addprefix ../../,$(wildcard src/glstm/native/*.c)) ../../tests/native/openmp.c
+	cc -fsanitize=thread -o build/threads/check build/threads/*.o -lm -lpthread
+	build/threads/check
+
+# ... the same under valgrind ...
 valgrind:
 	mkdir -p build/valgrind
 	cc -std=gnu99 -O1 -g -ffp-contract=fast -o build/valgrind/check \

@@ -12,7 +12,7 @@ import glstm
 PACKAGE = Path(glstm.__file__).parent
 
 LAYERS = {"gated", "gates", "layers", "times"}
-# What each room may know of the house; a room always knows itself. Everybody may know `errors`, `extras`, `forms` and `storage`.
+# What each room may know of the house; a room always knows itself. Everybody may know what COMMON names.
 MAY_IMPORT = {
     "errors": set(),
     "extras": set(),

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.flop_counter import FlopCounterMode
 from torch.nn.utils import parametrizations, prune
+from torch.utils.flop_counter import FlopCounterMode
 
 from glstm import GLSTM, LSTM, PLSTM, SequenceModel
 from glstm.ops import gated_lstm

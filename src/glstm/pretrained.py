@@ -4,6 +4,9 @@ A run folder of `glstm train` is also a model folder: its config.json holds more
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from glstm.describe import build, describe, device_for
+from glstm.describe import build, check_sizes, describe, device_for
 from glstm.errors import UserError
 from glstm.forms import in_short, parse, read_text
 from glstm.models import SequenceModel
@@ -53,9 +56,19 @@ def described_model(folder: Path, config: dict[str, Any]) -> nn.Module:
         why = config.get("model_cannot_be_described")
         raise UserError(f"{folder / CONFIG} does not describe a model{f': {why}' if isinstance(why, str) else ''}")
     try:
-        return build(config["model"], device_for(config["model"]))
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, RecursionError) as error:
+        if (device := device_for(config["model"])) == "cpu":
+            check_sizes(config["model"], _numbers_in(folder / WEIGHTS))
+        return build(config["model"], device)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, MemoryError) as error:
+        if isinstance(error, UserError) and str(folder) in str(error):
+            raise
         raise UserError(f"{folder / CONFIG} describes no network that can be built: {_short(error)}") from None
+
+
+def _numbers_in(path: Path) -> int:
+    """As the head of a file of tensors says."""
+    with _opened(path) as file:
+        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -121,9 +134,15 @@ def forms(tensors: dict[str, Tensor]) -> dict[str, tuple]:
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Its tensors and its metadata."""
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            yield file
     except FileNotFoundError:
         raise UserError(f"there is no {path.name} in {path.parent}") from None
     except (SafetensorError, OSError) as error:

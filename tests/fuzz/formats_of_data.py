@@ -109,7 +109,7 @@ def formats() -> Iterator[Format]:
         ),
         "parts": archive(x_train=steps, x_test=steps[:1], y_train=np.array([0, 1]), y_test=np.array([1]),
                          classes=np.array(["no", "yes"]), times=np.arange(4).astype("datetime64[h]")),
-        "bomb": archive(x=np.zeros((1, 2**21, 1)), channels=np.array(["zeros"])),
+        "bomb": archive(x=np.zeros((1, 2**17, 1)), channels=np.array(["zeros"])),
     }  # fmt: skip
     options = ({}, {"per_step": True}, {"per_step": False}, {"classes": False})
     for name, content in npz.items():
@@ -122,7 +122,7 @@ def formats() -> Iterator[Format]:
     table().write_ipc(file)
     yield sequences(".arrow", ".arrow", file.getvalue(), tuple(OPTIONS), damaged_bytes)
     yield from images()
-    yield Format("times, text", {"times.txt": b"0, 0.5, 1, 2e3"}, lambda folder, _: parse_times(str(folder / "times.txt")))
+    yield Format("times, text", {"t.txt": b"0, 0.5, 1, 2e3"}, lambda folder, _: parse_times(str(folder / "t.txt")))
     file = io.BytesIO()
     np.save(file, np.arange(4.0))
     yield Format("times, .npy", {"t.npy": file.getvalue()}, lambda folder, _: parse_times(str(folder / "t.npy")),

@@ -36,13 +36,13 @@ from small_runs import SMALL, StopAfter, go_on, start
 
 STEPS = 6
 RARELY = 0.02  # for what draws pictures
-IN_A_RUN = {"config.json": damaged_json, "checkpoint.safetensors": damaged_tensors, "model.safetensors": damaged_tensors}
+IN_A_RUN = {"config.json": damaged_json, "model.safetensors": damaged_tensors}
 
 
 def formats() -> Iterator[Format]:
     for name, model in networks().items():
-        yield Format(f"model folder, {name}", written(lambda folder, own=model: save_pretrained(own, folder)), use_model,
-                     other=IN_A_RUN, share=2)  # fmt: skip
+        files = written(lambda folder, own=model: save_pretrained(own, folder))
+        yield Format(f"model folder, {name}", files, use_model, other=IN_A_RUN, share=2)
     run = written(lambda folder: start(SMALL, folder).fit(should_stop=StopAfter(8)))
     run = {name: content for name, content in run.items() if not name.endswith(".png")}
     pictures = {"result.json": damaged_json, "data.json": damaged_json}
@@ -57,17 +57,19 @@ def formats() -> Iterator[Format]:
     for name, content in experiments().items():
         yield Format(f"results, {name}", {"one.json": content}, report_results, damaged_json, share=3)
     summary = json.dumps(summary_of({**SMALL.as_dict(), "epochs": 3})).encode()
-    sessions = [{"from_epoch": 1, "machine": MACHINE, "sharing": 1}, {"from_epoch": 3, "machine": MACHINE, "sharing": 2}]
+    sessions = [{"from_epoch": epoch, "machine": MACHINE, "sharing": 1} for epoch in (1, 3)]
     name = Store(Path()).folder(SMALL).path.name
     stored = {f"{name}/summary.json": summary, f"{name}/sessions.json": json.dumps(sessions).encode()}
     yield Format("store", stored, use_store, damaged_json)
-    figures = [Result(Case(name, 4, 1, {}, "w"), 5, 6.0, 1e-3, True, 1e-3, 1e-2, {"a": "b"}) for name in ("lstm", "gru")]
+    cases = [Case(name, 4, 1, {}, "w") for name in ("lstm", "gru")]
+    figures = [Result(case, 5, 6.0, 1e-3, True, 1e-3, 1e-2, {"a": "b"}) for case in cases]
     rivals = json.dumps({"device": "d", "results": [one.as_json() for one in figures]}).encode()
     yield Format("figures of rivals", {"rivals.json": rivals}, use_figures, damaged_json)
     for steps in (STEPS, None):
         made = stream_of(steps)
         made.step(np.ones(2, np.float32), *(() if steps else (0.5,)))
-        yield Format(f"stream, {'known' if steps else 'any'} times", written(lambda folder, one=made: one.save(folder / "s")),
+        files = written(lambda folder, one=made: one.save(folder / "s"))
+        yield Format(f"stream, {'known' if steps else 'any'} times", files,
                      lambda folder, _, steps=steps: use_stream(folder, steps), damaged_tensors)  # fmt: skip
 
 
@@ -76,7 +78,8 @@ def written(write: Any) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "made"
         write(folder)
-        return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def networks() -> dict[str, nn.Module]:
@@ -156,14 +159,15 @@ def use_figures(folder: Path, _: random.Random) -> None:
 
 def stream_of(steps: int | None) -> Any:
     torch.manual_seed(1)
-    layer = glstm.GatedLSTM(2, 4, gate=glstm.Periodic(mu=0.5, sigma=1.0, tau=4.0)) if steps is None else glstm.GLSTM(2, 4, mu=(1, 6))
+    gate = glstm.Periodic(mu=0.5, sigma=1.0, tau=4.0) if steps is None else glstm.Gaussian(mu=(1, 6), sigma=2.0)
+    layer = glstm.GatedLSTM(2, 4, gate=gate)
     return glstm.deploy(SequenceModel(layer, nn.Linear(4, 1)).eval(), steps).stream()
 
 
 def use_stream(folder: Path, steps: int | None) -> None:
     stream = stream_of(steps)
     stream.load(folder / "s")
-    stream.step(np.ones(2, np.float32), *(() if steps else (stream.time + 1.0,) if hasattr(stream, "time") else (1e9,)))
+    stream.step(np.ones(2, np.float32), *(() if steps else (1e9,)))
 
 
 MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}, "machine": "m"}

@@ -54,7 +54,7 @@ class Watch:
             return
         if event in REFUSED:
             self.seen = f"{event} {given!r:.100}"
-        elif event == "open" and isinstance(given[0], str | bytes | os.PathLike) and given[2] & (os.O_WRONLY | os.O_RDWR):
+        elif event == "open" and not isinstance(given[0], int) and given[2] & (os.O_WRONLY | os.O_RDWR):
             path = os.path.realpath(os.fsdecode(given[0]))
             if not path.startswith((self.folder, "/dev/null")):
                 self.seen = f"it writes {path}"
@@ -95,7 +95,7 @@ class Reader:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                warnings.filterwarnings("ignore", category=glstm_warnings())
+                warnings.filterwarnings("ignore", category=UserWarning)  # sentences for the user
                 one.read(self._folder(one), draw)
         except UserError as error:
             return "refused" if len(str(error).splitlines()) == 1 else f"FAILURE of several lines: {error!r:.500}"
@@ -113,12 +113,6 @@ class Reader:
         for name, content in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-
-
-def glstm_warnings() -> type[Warning]:
-    from glstm.errors import GateWarning
-
-    return GateWarning
 
 
 def torch_alone() -> None:
@@ -196,7 +190,7 @@ def fuzz(
         if failed:
             failures[number] = f"{name}: {answer}"
         if bar is not None:
-            bar(len(failures))
+            bar(f"--first {number} --count 1: {failures[number]}" if failed else None)
 
     for worker in workers:
         worker.give(next_batch())
@@ -245,12 +239,15 @@ def main() -> int:
     with Progress() as progress:
         task = progress.add_task("reading damaged files", total=given.count)
 
-        def advance(failures: int) -> None:
-            progress.update(task, advance=1, description=f"reading damaged files, {failures} failures")
+        def advance(failure: str | None) -> None:
+            progress.advance(task)
+            if failure is not None:
+                progress.print(failure, markup=False, highlight=False, soft_wrap=True)
+            done = int(progress.tasks[0].completed)
+            if not progress.console.is_terminal and done % 1000 == 0:
+                progress.print(f"{done} of {given.count}, {time.monotonic() - began:.0f} s", highlight=False)
 
         outcomes, failures = fuzz(given.count, given.first, processes=given.processes, only=given.only, bar=advance)
-    for number, failure in sorted(failures.items()):
-        print(f"--first {number} --count 1: {failure}")
     for name in sorted({name for name, _ in outcomes}):
         counts = [outcomes[name, what] for what in ("read", "refused", "FAILURE")]
         print(f"{name:30} {sum(counts):8} inputs: {counts[0]} read, {counts[1]} refused, {counts[2]} failures")

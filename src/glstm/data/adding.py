@@ -27,8 +27,8 @@ class Adding(Task):
             raise UserError(f"the adding task marks two positions, so it needs at least 2 steps, not {steps}")
         if (size := steps * max(train_size, test_size) * 8) > MOST_BYTES:
             raise UserError(
-                f"{max(train_size, test_size)} sequences of the adding task of {steps} steps take {size / 2**30:.1f} GiB, "
-                f"and {MOST_BYTES >> 30} are the most: take fewer or shorter ones"
+                f"{max(train_size, test_size)} sequences of the adding task of {steps} steps take {size / 2**30:.1f} "
+                f"GiB, and {MOST_BYTES >> 30} are the most: take fewer or shorter ones"
             )
         self.steps, self.train_size, self.test_size = steps, train_size, test_size
         self.device = torch.device(device)

@@ -79,7 +79,7 @@ def read(dataset: DataSet, file: DataFile, path: Path) -> bytes:
     """The content of `path`, unpacked and checked."""
     advice = f"delete it and run 'glstm data fetch {dataset.name}'"
     try:
-        # No more than the longest file of the set, which another may be mistaken for: a small one may unpack to anything.
+        # No more than the longest file of the set: a few bytes may unpack to anything.
         most = max(one.size for one in dataset.files) + 1
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as packed:
             content = packed.read(most)

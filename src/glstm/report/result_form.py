@@ -15,6 +15,7 @@ machine = entries({}, {"device": text, "commit": text, "software": entries({}, o
 _values = entries({}, others=figures)
 _tested = entries(
     {"threshold": number(0, 1), "error": figure, "open_share": figure, "cached_ops": number(1, LARGEST)},
+    {"lstm_ops": number(1, LARGEST), "paper_ops": number(0, LARGEST)},
     others=measured,
 )
 _summary = entries(

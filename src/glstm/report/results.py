@@ -145,7 +145,16 @@ def _read(path: Path) -> Result:
     arms = [Arm(*(arm[part] for part in parts), [Run(run) for run in arm["runs"]]) for arm in content["arms"]]
     result = Result(*(content[part] for part in ("name", "title", "question", "small")), arms, content["missing"])
     _check_keys(result, path)
+    _check_frontier(result, path)
     return result
+
+
+def _check_frontier(result: Result, path: Path) -> None:
+    """Many recipes are also compared with an LSTM of their size."""
+    for arm in result.arms if result.is_frontier else ():
+        for run in arm.runs:
+            if any("lstm_ops" not in row for row in run.summary["probes"]["thresholds"]):
+                raise UserError(f"{path} is not a result of glstm reproduce: a threshold of {arm.key!r} has no lstm_ops")
 
 
 def _check_keys(result: Result, path: Path) -> None:

@@ -21,7 +21,7 @@ HEADERS = """
     unistd wchar wctype
 """
 # What standard headers include in turn, of one C library or another: with -I they would find NAME.h instead.
-INSIDE = "alloca endian features fcntl malloc newlib pthread reent sched select semaphore stubs syslimits values xlocale"
+INSIDE = "alloca endian features fcntl malloc newlib pthread reent sched select semaphore stubs syslimits values"
 LONGEST = 60  # characters
 # Macros, types and objects of the standard library, and main.
 STANDARD = """

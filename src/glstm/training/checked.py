@@ -104,7 +104,7 @@ def check_extra(path: Path, extra: dict[str, Tensor], expected: dict[str, Tensor
     for name, value in wanted.items():
         if name not in extra or extra[name].shape != value.shape or extra[name].dtype != value.dtype:
             kind = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-            raise UserError(f"{path} does not fit the run that config.json beside it describes: {name} should be {kind}")
+            raise UserError(f"{path} does not fit the run that config.json beside it is of: {name} should be {kind}")
     if unknown := sorted(set(extra) - set(wanted)):
         raise UserError(f"{path} is not a whole checkpoint: {unknown[0]!r:.50} is not part of this run")
 

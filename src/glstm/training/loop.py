@@ -105,8 +105,9 @@ class Trainer:
     def _load(self, run: Run) -> None:
         row = self.runs.index(run)
         extra, progress = load_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row))
-        check_place(run.folder.checkpoint, progress, self.population.batches, max(self.epochs, len(progress["history"])))
-        check_extra(run.folder.checkpoint, extra, self._extra(row), run.model, BEST)
+        path, epochs = run.folder.checkpoint, max(self.epochs, len(progress["history"]))
+        check_place(path, progress, self.population.batches, epochs)
+        check_extra(path, extra, self._extra(row), run.model, BEST)
         run.resumed_at = self.epoch, self.batch = progress["epoch"], progress["batch"]
         self.seconds = progress["seconds"]
         run.history = [EpochRow(**row) for row in progress["history"]]
