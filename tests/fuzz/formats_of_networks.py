@@ -116,7 +116,9 @@ def use_model(folder: Path, draw: random.Random) -> None:
 
 def use_run(folder: Path, draw: random.Random) -> None:
     run = RunFolder(folder)
-    run.steps(), run.shared_times(), run.where(), run.columns(), run.data(), load_recipe(run)
+    for ask in (run.steps, run.shared_times, run.where, run.columns, run.data):
+        ask()
+    load_recipe(run)
     run.check_network()
     subject = load(folder, TestOptions())
     error_sums(subject.model, subject.task)
@@ -154,7 +156,8 @@ def use_store(folder: Path, _: random.Random) -> None:
 def use_figures(folder: Path, _: random.Random) -> None:
     here = [replace(Result(Case("lstm", 4, 1, {}, "w")), failed={"x": "y"}).as_json()]
     found = joined(here, _figures_in(folder / "rivals.json")["results"])
-    rivals_table(found), rivals_that_failed(found)
+    rivals_table(found)
+    rivals_that_failed(found)
 
 
 def stream_of(steps: int | None) -> Any:

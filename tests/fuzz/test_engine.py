@@ -139,7 +139,7 @@ def outcome(case: Case, layer: glstm.GatedLSTM, dtype: torch.dtype) -> list[Tens
         return found
     draws = torch.Generator().manual_seed(0)
     weights = [torch.randn(part.shape, generator=draws).to(dtype) for part in found]
-    total = sum((part * weight).sum() for part, weight in zip(found, weights, strict=True))
+    total = torch.stack([(part * weight).sum() for part, weight in zip(found, weights, strict=True)]).sum()
     wanted = [x, *layer.parameters()]
     gradients = torch.autograd.grad(total, wanted, allow_unused=True)
     known = [torch.zeros_like(one) if part is None else part for part, one in zip(gradients, wanted, strict=True)]

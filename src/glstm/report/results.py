@@ -142,8 +142,9 @@ def load(folder: Path, order: list[str]) -> list[Result]:
 def _read(path: Path) -> Result:
     content = read_json(path, "a result of glstm reproduce", result_form.result)
     parts = ("key", "name", "twin", "paper", "at_epoch", "at_threshold")
-    arms = [Arm(*(arm[part] for part in parts), [Run(run) for run in arm["runs"]]) for arm in content["arms"]]
-    result = Result(*(content[part] for part in ("name", "title", "question", "small")), arms, content["missing"])
+    arms = [Arm(**{part: arm[part] for part in parts}, runs=list(map(Run, arm["runs"]))) for arm in content["arms"]]
+    about = {part: content[part] for part in ("name", "title", "question", "small", "missing")}
+    result = Result(**about, arms=arms)
     _check_keys(result, path)
     _check_frontier(result, path)
     return result
@@ -154,7 +155,9 @@ def _check_frontier(result: Result, path: Path) -> None:
     for arm in result.arms if result.is_frontier else ():
         for run in arm.runs:
             if any("lstm_ops" not in row for row in run.summary["probes"]["thresholds"]):
-                raise UserError(f"{path} is not a result of glstm reproduce: a threshold of {arm.key!r} has no lstm_ops")
+                raise UserError(
+                    f"{path} is not a result of glstm reproduce: a threshold of {arm.key!r} has no lstm_ops"
+                )
 
 
 def _check_keys(result: Result, path: Path) -> None:

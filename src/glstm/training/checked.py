@@ -116,8 +116,8 @@ def check_network(folder: Path, config: dict[str, Any], checkpoint: Path) -> Non
     if not isinstance(described, dict) or not isinstance(recipe, dict):
         return
     layer = described.get("layer")
-    pairs = {"units": "hidden_size", "layers": "num_layers"}
-    for name, option in pairs.items() if isinstance(layer, dict) else ():
+    layer = layer if isinstance(layer, dict) else {}
+    for name, option in (("units", "hidden_size"), ("layers", "num_layers")):
         if option in layer and recipe.get(name) != layer[option]:
             raise UserError(
                 f"{folder / 'config.json'} contradicts itself: the recipe has {name} {recipe.get(name)!r:.20}, and the "
