@@ -184,6 +184,18 @@ def test_bad_calls_get_one_sentence_and_leave_nothing(arguments, message, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_mistake_of_ours_is_a_sentence_too(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("def task():\n    raise AssertionError('two\\nlines')\n")
+    done = glstm("train", "broken:task", check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert (
+        "error: 'glstm train broken:task' stopped at something that nobody expected, AssertionError two:" in done.stderr
+    )
+    monkeypatch.setenv("GLSTM_TRACEBACK", "1")
+    assert "Traceback" in glstm("train", "broken:task", check=False, cwd=tmp_path).stderr
+
+
 def test_a_file_in_the_way_is_named_and_kept(tmp_path):
     (tmp_path / "file").write_text("precious")
     for arguments in (["train", "adding", *RUN_SMALL, "--out", "file"], ["demo", "--out", "file"]):
