@@ -18,6 +18,7 @@ class Format:
     damage: Damage = damaged_text
     other: dict[str, Damage] = field(default_factory=dict)  # of files that are damaged in another way
     kept: tuple[str, ...] = ()  # files that are not damaged
+    seconds: float = 1.0  # of computing that an input may take
     share: int = 4  # how often it is drawn, compared with others
 
     def damage_of(self, name: str) -> Damage:

@@ -35,7 +35,8 @@ from glstm.training.run import RunFolder
 from small_runs import SMALL, StopAfter, go_on, start
 
 STEPS = 6
-RARELY = 0.02  # for what draws pictures
+RARELY = 0.02  # for what draws pictures ...
+PICTURES = 3.0  # ... which takes so many seconds at most
 IN_A_RUN = {"config.json": damaged_json, "model.safetensors": damaged_tensors}
 
 
@@ -53,9 +54,9 @@ def formats() -> Iterator[Format]:
                 "open_share": 1.0, "validation_loss": 1.0, "test_loss": 1.0}  # fmt: skip
     shown = {name: content for name, content in run.items() if not name.endswith("tensors")}
     shown |= {"result.json": json.dumps(finished).encode(), "data.json": b'{"sequences": {"train": 5, "test": 2}}'}
-    yield Format("report of a run", shown, report_run, other=IN_A_RUN | pictures)
+    yield Format("report of a run", shown, report_run, other=IN_A_RUN | pictures, seconds=PICTURES)
     for name, content in experiments().items():
-        yield Format(f"results, {name}", {"one.json": content}, report_results, damaged_json, share=3)
+        yield Format(f"results, {name}", {"one.json": content}, report_results, damaged_json, seconds=PICTURES, share=3)
     summary = json.dumps(summary_of({**SMALL.as_dict(), "epochs": 3})).encode()
     sessions = [{"from_epoch": epoch, "machine": MACHINE, "sharing": 1} for epoch in (1, 3)]
     name = Store(Path()).folder(SMALL).path.name
