@@ -271,4 +271,4 @@ def head_plan(model: SequenceModel, unit_numbers: NDArray[np.int64]) -> HeadPlan
 
 
 def _exact(tensor: Tensor) -> NDArray[np.float64]:
-    return tensor.detach().cpu().double().numpy()
+    return tensor.double().numpy(force=True)

@@ -84,7 +84,7 @@ def output_unit(model: SequenceModel, outputs: int) -> OutputUnit:
 
 def floats(tensor: Tensor) -> Floats:
     """A copy, so that later changes of the model do not change the plan."""
-    return tensor.detach().cpu().float().numpy().copy()
+    return tensor.float().numpy(force=True).copy()
 
 
 def _named(module: object) -> str:

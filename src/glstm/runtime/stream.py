@@ -185,7 +185,7 @@ class Stream(ABC):
 
     def _sample(self, x_t) -> np.ndarray:
         if isinstance(x_t, Tensor):
-            x_t = x_t.detach().cpu().numpy()
+            x_t = x_t.numpy(force=True)
         sample = np.asarray(x_t, np.float32)
         inputs = len(self._x)
         if sample.shape != (inputs,) and not (self._scalar and sample.shape == ()):
