@@ -131,5 +131,5 @@ def test_a_network_that_does_not_fit_is_never_made(folder, place):
 
 
 def test_the_adding_task_has_a_largest_size():
-    with pytest.raises(UserError, match=r"30 sequences of the adding task of 99999999 steps take .* GiB, and 8 are"):
+    with pytest.raises(UserError, match=r"30 sequences of the adding task of 99999999 steps take .* GiB, and 4 are"):
         make_task(Recipe("adding", data={"steps": 99_999_999, "train_size": 30, "test_size": 30}))

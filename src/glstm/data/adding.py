@@ -6,7 +6,7 @@ from torch import Tensor
 from glstm.data.task import Pair, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
 
-MOST_BYTES = 2**33  # of the sequences of an epoch, which are made at once
+MOST_BYTES = 2**32  # of the sequences of an epoch, which are made at once
 
 
 class Adding(Task):
