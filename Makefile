@@ -46,7 +46,7 @@ sanitize: $(READY)
 	cmake --build build/sanitized
 	GLSTM_ENGINE=$(CURDIR)/build/sanitized/engine.so \
 	  LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -n 0 tests/ops tests/test_tables.py \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(BIN)/python -m pytest -n 0 tests/ops tests/test_tables.py \
 	  tests/runtime/test_runtime.py tests/runtime/test_stream.py tests/fuzz/test_engine.py tests/test_torch_conventions.py \
 	  --deselect tests/ops/test_segments.py::test_segments_save_memory --ignore tests/ops/test_gpu.py
 
