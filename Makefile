@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format crash sanitize valgrind arm clean
+.PHONY: demo test lint format crash fuzz soak sanitize sanitize-threads valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
@@ -33,17 +33,38 @@ $(READY): pyproject.toml constraints-dev.txt CMakeLists.txt $(wildcard src/glstm
 crash: $(READY)
 	$(BIN)/python tests/crash.py
 
+# Damaged files of every format, which must be read or refused; and drawn layers against float64.
+FUZZ_INPUTS ?= 200000
+FUZZ_CASES ?= 2000
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/harness.py --count $(FUZZ_INPUTS)
+	GLSTM_FUZZ_CASES=$(FUZZ_CASES) $(BIN)/python -m pytest -n 0 tests/fuzz/test_engine.py
+
+# Whether memory grows in 100000 calls of each kind.
+soak: $(READY)
+	$(BIN)/python tests/soak.py
+
 # For those who work on the C code: its tests on an engine that reports bad addresses and undefined behaviour ...
 sanitize: $(READY)
 	cmake -S . -B build/sanitized -DGLSTM_SANITIZE=ON
 	cmake --build build/sanitized
 	GLSTM_ENGINE=$(CURDIR)/build/sanitized/engine.so \
 	  LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -n 0 tests/ops tests/test_tables.py \
-	  tests/runtime/test_runtime.py tests/runtime/test_stream.py \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(BIN)/python -m pytest -n 0 tests/ops tests/test_tables.py \
+	  tests/runtime/test_runtime.py tests/runtime/test_stream.py tests/fuzz/test_engine.py tests/test_torch_conventions.py \
 	  --deselect tests/ops/test_segments.py::test_segments_save_memory --ignore tests/ops/test_gpu.py
 
-# ... as a program without Python, under valgrind ...
+# ... as a program without Python, with threads that the thread sanitizer watches ...
+sanitize-threads:
+	mkdir -p build/threads
+	cc -std=gnu99 -O1 -g -ffp-contract=fast -fsanitize=thread -fopenmp -DTHREADS=3 -c -o build/threads/check.o \
+	  tests/native/check.c
+	cd build/threads && cc -std=gnu99 -O1 -g -ffp-contract=fast -fsanitize=thread -fopenmp -c \
+	  $(addprefix ../../,$(wildcard src/glstm/native/*.c)) ../../tests/native/openmp.c
+	cc -fsanitize=thread -o build/threads/check build/threads/*.o -lm -lpthread
+	build/threads/check
+
+# ... the same under valgrind ...
 valgrind:
 	mkdir -p build/valgrind
 	cc -std=gnu99 -O1 -g -ffp-contract=fast -o build/valgrind/check \

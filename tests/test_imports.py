@@ -12,11 +12,11 @@ import glstm
 PACKAGE = Path(glstm.__file__).parent
 
 LAYERS = {"gated", "gates", "layers", "times"}
-# What each room may know of the house; a room always knows itself. Everybody may know `errors`, `extras`, `saves` and
-# `storage`.
+# What each room may know of the house; a room always knows itself. Everybody may know what COMMON names.
 MAY_IMPORT = {
     "errors": set(),
     "extras": set(),
+    "forms": set(),
     "storage": set(),
     "saves": set(),
     "registry": set(),
@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
-    "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
+    "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "report", "training"},
     "report": {"plots"},
     "explore": {"analysis", "data", "gated", "gates", "layers", "models", "runtime", "scaling", "training"},
     "bench": {
@@ -72,7 +72,7 @@ MAY_IMPORT = {
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip
-COMMON = {"errors", "extras", "saves", "storage"}
+COMMON = {"errors", "extras", "forms", "saves", "storage"}
 
 
 def room(path: Path) -> str:

@@ -1,5 +1,6 @@
 """What an installation holds, and what works in it when nothing else is installed."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -182,36 +183,56 @@ def test_an_installed_wheel_works_alone_and_asks_for_its_extras(tmp_path):
     assert set(names) == code | DATA | ({"glstm/native/engine.so"} if cpu.engine() else set())
 
     target = tmp_path / "installed"
-    options = ["--no-deps", "--no-index", "--target", target]
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *options, wheel], check=True)
+    install(wheel, target)
+    done = run_alone(target, first_block() + CORE + ASK, built=cpu.engine() is not None)
+    assert done.returncode == 0, done.stderr
+    done = run_alone(target, "import glstm_command; glstm_command.main()", built=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: the command glstm needs typer: pip install 'glstm[cli]' brings it\n"
+
+
+def install(built: Path, target: Path, **environment: str) -> None:
+    """Into an empty folder; nothing is fetched."""
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--target", target]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, built]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_alone(target: Path, program: str, *, built: bool) -> subprocess.CompletedProcess[str]:
+    """With what is installed there, and with what glstm says it needs."""
     given = {
         "target": str(target),
         "folders": [str(target), *(path for path in sys.path if path.endswith("-packages"))],
         "allowed": {"glstm", *needed_with("torch", "numpy", "safetensors")},
         "extras": set(EXTRA_WITH),
         "missing": set(EXTRA_WITH) - set(metadata.packages_distributions()),
-        "built": cpu.engine() is not None,
+        "built": built,
         "asked": ASKED,
     }
     alone = "".join(f"{name} = {value!r}\n" for name, value in given.items()) + ALONE
-
-    def run(program: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-S", "-c", alone + program]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
-    done = run(first_block() + CORE + ASK)
-    assert done.returncode == 0, done.stderr
-    done = run("import glstm_command; glstm_command.main()")
-    assert done.returncode == 2
-    assert done.stderr == "error: the command glstm needs typer: pip install 'glstm[cli]' brings it\n"
+    command = [sys.executable, "-S", "-c", alone + program]
+    return subprocess.run(command, cwd=target.parent, capture_output=True, text=True)
 
 
-def test_a_source_distribution_holds_what_a_wheel_is_built_from(tmp_path):
-    with tarfile.open(build("sdist", tmp_path)) as archive:
+def test_a_source_distribution_holds_what_a_wheel_is_built_from_and_nothing_else(tmp_path):
+    packed = build("sdist", tmp_path / "dist")
+    with tarfile.open(packed) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "src/glstm/py.typed"} <= names
     assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "src/glstm/native").glob("*.[ch]")} <= names
     assert not any(name.startswith((".git/", ".venv/", "build/", ".ci/", ".github/")) for name in names)
+    assert {f"src/{name}" for name in DATA} <= names
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, text=True,
+                            capture_output=True)  # fmt: skip
+    if listed.returncode == 0:
+        assert names <= {*listed.stdout.splitlines(), "PKG-INFO"}
+    if shutil.which("cmake") is None:
+        return
+    # Without a C compiler, which makes it quick: the wheel is the one that a machine without a compiler gets.
+    install(packed, tmp_path / "installed", CC=str(tmp_path / "none"))
+    done = run_alone(tmp_path / "installed", CORE, built=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("package", EXTRA_WITH)

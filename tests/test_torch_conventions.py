@@ -12,8 +12,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrizations, prune
+from torch.utils.flop_counter import FlopCounterMode
 
+import glstm
 from glstm import GLSTM, LSTM, PLSTM, SequenceModel
+from glstm.errors import ShapeError
 from glstm.ops import gated_lstm
 from helpers import operator_inputs, relative_error
 
@@ -142,9 +145,22 @@ def test_a_traced_layer_is_the_layer(training):
     assert all(relative_error(mine, right) < 1e-5 for mine, right in zip(*gradients, strict=True))
 
 
-def test_make_fx_sees_the_operator():
+def test_the_flop_counter_knows_the_operator():
+    layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0), torch.randn(5, 3, 2)
+    with FlopCounterMode(display=False) as counter:
+        output = layer(x)[0]
+    assert counter.get_total_flops() == 2 * 5 * 3 * 16 * (2 + 4)
+    with FlopCounterMode(display=False) as counter:
+        output.sum().backward()
+    assert counter.get_total_flops() == 2 * 2 * 5 * 3 * 16 * (2 + 4)
+
+
+@pytest.mark.parametrize("called_before", [False, True])
+def test_make_fx_sees_the_operator(called_before):
     layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0).eval(), torch.randn(5, 3, 2)
     with torch.no_grad():
+        if called_before:  # it then has its tables
+            layer(x), layer(x)
         graph = make_fx(lambda x: layer(x)[0])(x)
         assert torch.allclose(graph(x + 1), layer(x + 1)[0], atol=1e-6)
     assert "glstm.gated_lstm" in graph.code
@@ -189,6 +205,28 @@ def test_a_negated_view_is_read_with_its_sign():
         for one in (negated(arriving), -arriving)
     ]
     assert torch.equal(*found)
+
+
+def test_a_deployed_network_reads_a_negated_view_with_its_sign():
+    model, x = SequenceModel(GLSTM(2, 4, mu=(1, 5), sigma=2.0), nn.Linear(4, 1)).eval(), torch.randn(5, 3, 2)
+    runtime = glstm.deploy(model, 5)
+    assert torch.equal(runtime(negated(-x)), runtime(x))
+    one, other = runtime.stream(), runtime.stream()
+    for sample in x[:, 0]:
+        one.step(sample), other.step(negated(-sample))
+    assert (one.output() == other.output()).all()
+
+
+@pytest.mark.parametrize("how", ["a slice", "16 bits"])
+def test_a_weight_that_became_another_is_seen_after_a_call(how):
+    """Its address and its layout are the same as before."""
+    layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0).eval(), torch.randn(5, 3, 2)
+    with torch.no_grad():
+        layer(x), layer(x)
+        weight = layer.weight_hh_l0
+        weight.data = weight.data[:8] if how == "a slice" else weight.data.view(torch.float16)
+        with pytest.raises((ShapeError, TypeError), match=r"w_hh must have shape|the layer float16"):
+            layer(x)
 
 
 @pytest.mark.parametrize("size", [(5, 3, 0, 4), (5, 3, 2, 0), (5, 0, 2, 4), (0, 3, 2, 4), (0, 0, 0, 0)])

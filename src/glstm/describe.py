@@ -24,16 +24,21 @@ DTYPES = {
     str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 }
 PUBLIC = ("glstm", "torch.nn")  # a public class of these is named by the package, not by the module that defines it
+COMPUTING = ("glstm.cells.clockwork",)  # modules of ours whose classes keep tensors that no file holds
 NOT_OPTIONS = ("self", "device", "dtype", "backend", "args", "kwargs")
 # torch's own recurrent layers take *args; these are their options.
-_RECURRENT = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
-TORCHS_RECURRENT: dict[type, tuple[str, ...]] = {
-    nn.LSTM: (*_RECURRENT, "proj_size"),
+_RECURRENT: dict[str, Any] = {
+    "input_size": inspect.Parameter.empty, "hidden_size": inspect.Parameter.empty, "num_layers": 1, "bias": True,
+    "batch_first": False, "dropout": 0.0, "bidirectional": False,
+}  # fmt: skip
+TORCHS_RECURRENT: dict[type, dict[str, Any]] = {
+    nn.LSTM: _RECURRENT | {"proj_size": 0},
     nn.GRU: _RECURRENT,
-    nn.RNN: (*_RECURRENT, "nonlinearity"),
+    nn.RNN: _RECURRENT | {"nonlinearity": "tanh"},
 }
+SIZES = ("input_size", "hidden_size", "in_features", "out_features", "size")
 # What is built takes some memory and time even without values.
-MOST = {"num_layers": 1000, "hidden_size": 2**20}
+MOST = {"num_layers": 200, "hidden_size": 2**20}
 MOST_OF_ANY = 2**31
 
 
@@ -76,12 +81,23 @@ def device_for(description: Any) -> str:
     """
     if isinstance(description, dict):
         path = description.get("class")
-        foreign = isinstance(path, str) and path.partition(":")[0] not in PUBLIC
+        module = path.partition(":")[0] if isinstance(path, str) else ""
+        foreign = bool(module) and (not f"{module}.".startswith(("glstm.", "torch.nn.")) or module in COMPUTING)
         inside = [device_for(value) for name, value in description.items() if name != "gate"]
         return "cpu" if foreign or "cpu" in inside else "meta"
     if isinstance(description, list):
         return "cpu" if "cpu" in map(device_for, description) else "meta"
     return "meta"
+
+
+def check_sizes(description: Any, most: int) -> None:
+    """Of a model that is built with values: no part of it may be larger than the file that they are replaced from."""
+    inside = description.items() if isinstance(description, dict) else enumerate(description)
+    for name, value in inside:
+        if name in SIZES and isinstance(value, int) and value > most:
+            raise ValueError(f"{name} is {value}, and the file of its weights holds {most} numbers")
+        if isinstance(value, dict | list):
+            check_sizes(value, most)
 
 
 def describe_gate(gate: Gate) -> dict[str, Any]:
@@ -132,7 +148,7 @@ def _options(module: nn.Module) -> dict[str, Any]:
 def _parameters(kind: type) -> dict[str, Any]:
     """Names of what a class is made with, and their defaults."""
     if kind in TORCHS_RECURRENT:
-        return dict.fromkeys(TORCHS_RECURRENT[kind], inspect.Parameter.empty)
+        return TORCHS_RECURRENT[kind]
     own = inspect.signature(kind.__init__).parameters
     return {name: parameter.default for name, parameter in own.items() if name not in NOT_OPTIONS}
 
@@ -195,6 +211,8 @@ def _made(name: str, value: Any, default: Any) -> Any:
         return tuple(_made(name, one, inspect.Parameter.empty) for one in value)
     if isinstance(default, bool | int | float | str) and not _of_kind(value, type(default)):
         raise TypeError(f"{name} must be of type {type(default).__name__}, not {value!r:.50}")
+    if name in SIZES and (type(value) is not int or value < 0):
+        raise TypeError(f"{name} must be a whole number, not {value!r:.50}")
     if isinstance(value, int) and value > MOST.get(name, MOST_OF_ANY):
         raise ValueError(f"{name} is {value}, and {MOST.get(name, MOST_OF_ANY)} is the most")
     return value

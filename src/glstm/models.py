@@ -45,6 +45,9 @@ class SequenceModel(nn.Module):
     ):
         if not callable(getattr(layer, "forward", None)) or not isinstance(layer, nn.Module):
             raise TypeError(f"the layer must be a module with torch.nn.LSTM's convention, not {type(layer).__name__}")
+        for name, part in (("head", head), ("inputs", inputs), ("outputs", outputs)):
+            if not isinstance(part, nn.Module) and (name == "head" or part is not None):
+                raise TypeError(f"{name} must be a module, not {part!r:.50}")
         if reads not in READS:
             raise ValueError(f"reads must be one of {', '.join(READS)}, not {reads!r:.50}")
         super().__init__()

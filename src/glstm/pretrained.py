@@ -5,6 +5,9 @@ that is being trained, both files are of the same save.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from glstm.describe import build, describe, device_for
+from glstm.describe import build, check_sizes, describe, device_for
 from glstm.errors import UserError
+from glstm.forms import in_short, parse, read_text
 from glstm.models import SequenceModel
 from glstm.saves import current, read_current
 from glstm.storage import write_together
@@ -59,9 +63,19 @@ def described_model(folder: Path, config: dict[str, Any]) -> nn.Module:
         why = config.get("model_cannot_be_described")
         raise UserError(f"{folder / CONFIG} does not describe a model{f': {why}' if isinstance(why, str) else ''}")
     try:
-        return build(config["model"], device_for(config["model"]))
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError, RecursionError) as error:
+        if (device := device_for(config["model"])) == "cpu":
+            check_sizes(config["model"], _numbers_in(folder / WEIGHTS))
+        return build(config["model"], device)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, MemoryError) as error:
+        if isinstance(error, UserError) and str(folder) in str(error):
+            raise
         raise UserError(f"{folder / CONFIG} describes no network that can be built: {_short(error)}") from None
+
+
+def _numbers_in(path: Path) -> int:
+    """As the head of a file of tensors says."""
+    with _opened(path) as file:
+        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -82,11 +96,11 @@ def _config_in(folder: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """One JSON object."""
     try:
-        found = json.loads(path.read_text())
+        found = parse(read_text(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent} is not a model folder: there is no {path.name} in it") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {_short(error)}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {in_short(error)}") from None
     if not isinstance(found, dict):
         raise UserError(f"{path} holds no description: it should be one JSON object")
     return found
@@ -115,21 +129,27 @@ def plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def fill(path: Path, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Give the model the values that were read from `path`. Names, shapes and types must match exactly."""
     own = model.state_dict()
-    if _forms(tensors) != _forms(own):
+    if forms(tensors) != forms(own):
         raise UserError(f"{path} does not fit the network that {CONFIG} beside it describes")
     without_values = any(value.is_meta for value in own.values())
     model.load_state_dict(tensors, assign=without_values)
 
 
-def _forms(tensors: dict[str, Tensor]) -> dict[str, tuple]:
+def forms(tensors: dict[str, Tensor]) -> dict[str, tuple]:
     return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Its tensors and its metadata."""
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            yield file
     except FileNotFoundError:
         raise UserError(f"there is no {path.name} in {path.parent}") from None
     except (SafetensorError, OSError) as error:

@@ -186,6 +186,17 @@ def test_bad_calls_get_one_sentence_and_leave_nothing(arguments, message, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_mistake_of_ours_is_a_sentence_too(tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("def task():\n    raise AssertionError('two\\nlines')\n")
+    done = glstm("train", "broken:task", check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    says = "error: 'glstm train broken:task' stopped at something that nobody expected, AssertionError two:"
+    assert done.stderr.startswith(says)
+    monkeypatch.setenv("GLSTM_TRACEBACK", "1")
+    assert "Traceback" in glstm("train", "broken:task", check=False, cwd=tmp_path).stderr
+
+
 def test_a_file_in_the_way_is_named_and_kept(tmp_path):
     (tmp_path / "file").write_text("precious")
     for arguments in (["train", "adding", *RUN_SMALL, "--out", "file"], ["demo", "--out", "file"]):
@@ -212,13 +223,13 @@ def test_a_resumed_run_remembers_where_and_how_it_ran(tmp_path, real_mnist):
 def test_a_run_is_never_overwritten_or_changed_by_resuming(tmp_path):
     run = tmp_path / "run"
     glstm("train", "adding", *RUN_SMALL, "--epochs", 1, "--out", run)
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     again = glstm("train", "adding", *RUN_SMALL, "--out", run, check=False)
     assert "already holds a run" in again.stderr
     for option, value in (("--lr", 0.1), ("--seeds", 3), ("--schedule", "cosine")):
         changed = glstm("train", "--resume", run, option, value, check=False)
         assert f"a resumed run keeps its recipe and its folder: leave out {option}" in changed.stderr
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_folder_holds_one_run_or_the_folders_of_several(tmp_path):

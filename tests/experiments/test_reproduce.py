@@ -241,8 +241,8 @@ def test_a_broken_summary_is_named(tmp_path):
     store.write_summary(SMALL, {})
     path = store.folder(SMALL).path / "summary.json"
     path.write_text("{")
-    with pytest.raises(UserError, match=r"summary.json cannot be read .*: remove it"):
+    with pytest.raises(UserError, match=r"summary.json is not the summary of a network: .*; remove it"):
         store.summary(SMALL)
     (path.parent / "sessions.json").write_text("[")
-    with pytest.raises(UserError, match=r"sessions.json cannot be read .*: remove it"):
+    with pytest.raises(UserError, match=r"sessions.json is not a list of the sessions of training: .*; remove it"):
         store.sessions(SMALL)

@@ -20,6 +20,10 @@ int glstm_gaussian_slopes(const Gaussian *, const float *, const float *, int32_
 Schedule *glstm_schedule(const float *, int32_t, int32_t);
 void glstm_schedule_free(Schedule *);
 
+#ifndef THREADS
+#define THREADS 1
+#endif
+
 static unsigned state = 1;
 static float uniform(void) { return (state = state * 1664525u + 1013904223u) / 4294967296.0f * 2 - 1; }
 
@@ -136,7 +140,7 @@ static int check(int T, int B, int D, int H, double openness) {
   double *h = malloc(sizeof(double) * states), *c = malloc(sizeof(double) * states);
   int wrong = 0;
   for (int i = 0; i < T * H; i++) k[i] = (k[i] + 1) / 2 < openness ? (k[i] + 1.1f) / 2.2f : 0;
-  Layer l = {.steps = T, .batch = B, .inputs = D, .hidden = H, .threads = 1, .x = x, .w_ih = w_ih, .w_hh = w_hh, .b = b,
+  Layer l = {.steps = T, .batch = B, .inputs = D, .hidden = H, .threads = THREADS, .x = x, .w_ih = w_ih, .w_hh = w_hh, .b = b,
              .k = k, .h0 = h0, .c0 = c0, .h = all_h};
   Schedule *schedule = glstm_schedule(k, T, H);
   double right = plain(&l, h, c);
@@ -203,7 +207,7 @@ static int subnormals_are_gone(void) {
 }
 
 int main(void) {
-  int wrong = 0, sizes[][4] = {{1, 1, 1, 1}, {7, 1, 1, 5}, {9, 3, 2, 17}, {12, 5, 3, 4}, {6, 19, 1, 33}};
+  int wrong = 0, sizes[][4] = {{1, 1, 1, 1}, {7, 1, 1, 5}, {9, 3, 2, 17}, {12, 5, 3, 4}, {6, 19, 1, 33}, {3, 1, 1, 129}};
   double openness[] = {0, 0.1, 0.4, 1.1};
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
     for (size_t o = 0; o < sizeof openness / sizeof *openness; o++)

@@ -32,6 +32,18 @@ def test_the_engine_alone(compiler, tmp_path):
     assert (result.returncode, result.stdout) == (0, "the engine is right\n")
 
 
+def test_threads_of_the_engine_do_not_race(tmp_path):
+    """Under the thread sanitizer; OpenMP's threads are made by openmp.c, whose hand-overs it understands."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not here")
+    watched = ["gcc", "-std=gnu99", "-O1", "-g", "-ffp-contract=fast", "-fsanitize=thread"]
+    sources = [HERE / "check.c", HERE / "openmp.c", *ENGINE]
+    subprocess.run([*watched, "-fopenmp", "-DTHREADS=3", "-c", *sources], check=True, cwd=tmp_path)
+    subprocess.run([*watched, "-o", "check", *tmp_path.glob("*.o"), "-lm", "-lpthread"], check=True, cwd=tmp_path)
+    result = subprocess.run([tmp_path / "check"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "the engine is right\n", "")
+
+
 def test_the_engine_on_arm(tmp_path):
     program = build("aarch64-linux-gnu-gcc", tmp_path, "-static")
     if emulator := shutil.which("qemu-aarch64"):

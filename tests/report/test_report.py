@@ -69,7 +69,7 @@ def results(tmp_path):
 def test_figures_are_those_of_the_json(results):
     text = document(load(results, ["two", "one"]))
     assert text.index("Title two") < text.index("Title one")
-    assert "| g <b> | 1.30 % | 4.00 % ± 1.41 % | 2 |  | 3 | 0.250 | 9.0 % | 0.990 M |" in text
+    assert "| g &#60;b> | 1.30 % | 4.00 % ± 1.41 % | 2 |  | 3 | 0.250 | 9.0 % | 0.990 M |" in text
     assert "| LSTM |  | 80.00 % | 1 | 85.00 % | 2 | 0.500 |  |  |" in text
     assert "Not trained yet: a third." in text
     assert "3 networks; 1.5 minutes on a device (torch 2); by the code of 0123456789ab." in text  # each once
@@ -221,3 +221,61 @@ def test_the_report_knows_no_model():
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not any(name.startswith("torch") for name in names), path
+
+
+HOSTILE = {
+    "a [0] that is not there": (("arms",), [], "arms should be a list of at least 1"),
+    "a text for a list": (("arms", 0, "runs"), "abc", "arms[0].runs should be a list"),
+    "no number": (("arms", 0, "runs", 0, "curve", "test_error", 1), None, "test_error[1] should be a finite number"),
+    "infinite": (("arms", 0, "runs", 0, "curve", "mean_k", 0), 1e999, "mean_k[0] should be a finite number"),
+    "a curve that is too short": (("arms", 0, "runs", 1, "curve", "test_error"), [0.5], "3, the recipe's epochs"),
+    "an epoch after the last": (("arms", 1, "at_epoch"), 4, "arms[1].at_epoch should be one of the epochs"),
+    "a threshold that was not tested": (("arms", 0, "at_threshold"), 0.5, "was not tested at the threshold"),
+    "gates of different lengths": (
+        ("arms", 0, "runs", 0, "probes", "gates", "before", "mu"), [1], "probes.gates.before should be the values"
+    ),
+    "an unknown probe row": (("arms", 0, "runs", 0, "probes", "thresholds", 0), 7, "thresholds[0] should be an object"),
+    "no title": (("title",), 5, "title should be a text"),
+    "a machine": (("arms", 0, "runs", 0, "trained", 0, "machine"), [], "machine should be an object"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_result_is_checked_at_the_door(results, what):
+    """Each of these was a traceback from deep inside the report."""
+    place, value, says = HOSTILE[what]
+    content = json.loads((results / "one.json").read_text())
+    inside = content
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    (results / "one.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"one\.json is not a result of glstm reproduce: .*" + re.escape(says)):
+        load(results, [])
+
+
+def test_no_html_of_a_result_reaches_the_pages(results):
+    content = json.loads((results / "one.json").read_text())
+    script = "<script>alert(1)</script> [a](javascript:b) |\n# c"
+    content |= {"name": '"><script>', "title": script, "question": script, "missing": [script]}
+    content["arms"][0]["name"] = script
+    content["arms"][0]["runs"][0]["trained"][0]["machine"] = {"device": script, "commit": "<img src=x>"}
+    (results / "one.json").write_text(json.dumps(content))
+    markdown, html = document(load(results, [])), page(load(results, []))
+    assert not re.search(r"<script|<img src=x|\n# c|\[a\]\(", markdown)
+    assert not re.search(r"<script|<img src=x", html)
+
+
+def test_results_of_other_networks_are_no_evidence(results):
+    content = json.loads((results / "one.json").read_text())
+    for name in ("budget", "threshold", "truncated"):
+        content["name"] = name
+        (results / f"{name}.json").write_text(json.dumps(content | {"missing": []}))
+    with pytest.raises(UserError, match="the result threshold has no arm with the key 'no-budget'"):
+        document(load(results, []))
+    keys = ("no-budget", "from-the-start", "lambda-0", "lambda-1")
+    arms = [{**content["arms"][0], "key": key, "twin": None} for key in keys]
+    for name in ("budget", "threshold", "truncated"):
+        (results / f"{name}.json").write_text(json.dumps(content | {"name": name, "missing": [], "arms": arms}))
+    with pytest.raises(UserError, match=r"budget.json, threshold.json, truncated.json do not hold .*'paper_ops'"):
+        document(load(results, []))

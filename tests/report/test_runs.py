@@ -237,10 +237,10 @@ def test_bad_folders_are_named_in_one_sentence(runs, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("config.json", "{", "config.json cannot be read"),
-        ("config.json", "[]", "config.json should be one JSON object, and is a list"),
+        ("config.json", "{", "config.json is not a file of a run: Expecting property name"),
+        ("config.json", "[]", "config.json is not a file of a run: it should be an object"),
         ("config.json", '{"model": {}}', "l is a model folder without a task"),
-        ("config.json", '{"settings": {}}', "l is not a whole run of glstm train: KeyError"),
+        ("config.json", '{"settings": {}}', "config.json is not the config of a run: it has no task"),
         ("metrics.csv", "epoch\none\n", "l is not a whole run of glstm train: "),
         ("result.json", "{}", "l is not a whole run of glstm train: KeyError"),
     ],

@@ -171,6 +171,8 @@ def test_two_networks_live_in_one_program(tmp_path):
         *((name, f"{name} is the name of the standard header {name}.h") for name in ("string", "math", "time")),
         *((name, f"{name} is a name of the standard library") for name in ("main", "stdin", "uint8_t")),
         *((name, f"{name} is a name that the exported files use") for name in ("glstm", "glstm_layer")),
+        *((name, f"{name} is the name of {name}.h, which headers") for name in ("features", "endian", "alloca")),
+        ("a" * 300, "a name for C has at most 60 characters, not 300"),
         ("a__b", "a__b is a name with two underscores in a row"),
     ],
 )

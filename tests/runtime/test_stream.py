@@ -133,7 +133,8 @@ def test_states_that_do_not_fit_are_named(tmp_path):
         with pytest.raises(UserError, match="is the state of a stream of another network"):
             deploy(one, STEPS, V_T).stream().load(tmp_path / "state")
     about = {"network": stream.network.fingerprint}
-    for position in ("-5", "61", "x", ""):  # a place in the schedule follows from it: it must be one
+    # A place in the schedule follows from it: it must be one.
+    for position in ("-5", "61", "x", "", "9" * 5000, "\u0661"):
         (tmp_path / "wrong").write_bytes(save({"numbers": stream._numbers}, {**about, "position": position}))
         with pytest.raises(UserError, match="is not the state of a stream of this network"):
             stream.load(tmp_path / "wrong")

@@ -82,7 +82,8 @@ def test_a_broken_or_foreign_network_file_is_said_so(folder):
 
 def test_a_checkpoint_restores_everything(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    model, progress = make_model(RECIPE, TASK), {"epoch": 3, "loss": 0.1 + 0.2}
+    model = make_model(RECIPE, TASK)
+    progress = {"epoch": 3, "batch": 7, "seconds": 0.1 + 0.2, "history": [], "losses": []}
     state = {"mean": torch.randn(7), "square": torch.rand(7)}
     path.write_bytes(checkpoint(model, state, {"sums": torch.tensor([1.5], dtype=torch.float64)}, progress))
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from glstm.analysis.operations import knows_operations, operations_of
 from glstm.cells import CELLS
 from glstm.data.images import PixelTask
+from glstm.forms import anything, entries, items, maybe, number, text
 from glstm.gated import GatedLSTM
 from glstm.recipes import PRESETS, Recipe, make_model, model_maker
 from glstm.training import Population
@@ -26,6 +27,20 @@ STEPS, BATCH, UNITS = 784, 100, 110
 EPOCH = 600  # batches of 100: sequential MNIST
 WARM_UP = 3  # batches before those that are timed: on CUDA, the first one compiles and captures
 LEFT_OUT = ("gated",)  # the general form of those that are there
+FIGURES = ("parameters", "operations", "cuda_step", "cuda_epoch", "cpu_inference", "cpu_training")
+# A file of figures, of which those that are not measured here are taken.
+EARLIER = entries(
+    {
+        "results": items(
+            entries(
+                {"name": text},
+                dict.fromkeys(FIGURES, maybe(number(0, 1e300))) | {"failed": entries({}, others=text), "way": text},
+                others=anything,
+            )
+        )
+    },
+    others=anything,
+)
 OPERATOR, CUDNN, BY_STEPS = "shared operator", "cuDNN", "one fused kernel a step in a captured graph"
 
 

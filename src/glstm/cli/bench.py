@@ -1,6 +1,5 @@
 """`glstm bench`: the speed on this machine, compared with the peers."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ from rich.table import Table
 from glstm.cli.export import calibration, load_with_task
 from glstm.cli.options import DataOption, RunFolderArgument, ThresholdOption
 from glstm.errors import UserError
+from glstm.forms import read_json
 
 app = typer.Typer(no_args_is_help=True, help="Speed beside torch's LSTM, ONNX Runtime and a plain loop, as ratios.")
 
@@ -177,13 +177,9 @@ def rivals(
 
 
 def _figures_in(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as figures of an earlier benchmark: {error}") from None
-    if not isinstance(found, dict) or not isinstance(found.get("results"), list):
-        raise UserError(f"{path} does not hold figures of glstm bench rivals")
-    return found
+    from glstm.bench.rivals import EARLIER
+
+    return read_json(path, "a file of figures that glstm bench rivals wrote", EARLIER)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -169,7 +170,7 @@ def parse_times(text: str) -> "Tensor":
             numbers = [float(word) for word in re.split(r"[\s,;]+", words.strip())]
     except FileNotFoundError:
         raise UserError(f"--times: there is no file {path}") from None
-    except (ValueError, OSError):
+    except (ValueError, OSError, TypeError, SyntaxError, EOFError, TokenError, MemoryError, OverflowError):
         where = f"the file {path} holds something else" if path.is_file() else f"{text!r:.50} is neither"
         raise UserError(f"--times takes numbers, such as 0,0.5,1, or a file of them, and {where}") from None
     times = np.asarray(numbers)

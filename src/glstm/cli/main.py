@@ -13,6 +13,7 @@ from rich.text import Text
 from glstm.cli import bench, data, demo, deploy, doctor, evaluate, explore, export, predict, report, reproduce, train
 from glstm.errors import GateWarning, UserError
 
+TRACEBACK = "GLSTM_TRACEBACK"  # the variable that asks for Python's own message
 python_says = warnings.showwarning
 
 app = typer.Typer(
@@ -76,6 +77,20 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        message = Text.assemble(("error: ", "bold red"), str(error))  # as plain text: a bracket in it is not markup
-        Console(stderr=True).print(message, soft_wrap=True)
+        _say_error(str(error))
         sys.exit(2)
+    except Exception as error:  # a mistake of ours: an error of the user's is a UserError
+        if os.environ.get(TRACEBACK):
+            raise
+        words = " ".join(sys.argv[1:])
+        what = next(iter(str(error).splitlines()), "")
+        _say_error(
+            f"'glstm {words:.200}' stopped at something that nobody expected, {type(error).__name__} {what:.200}: "
+            f"{TRACEBACK}=1 shows where; please report it"
+        )
+        sys.exit(1)
+
+
+def _say_error(sentence: str) -> None:
+    message = Text.assemble(("error: ", "bold red"), sentence)  # as plain text: a bracket in it is not markup
+    Console(stderr=True).print(message, soft_wrap=True)

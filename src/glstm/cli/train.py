@@ -218,7 +218,11 @@ def _new_folder(recipe: Recipe, out: Path | None, networks: int) -> Path:
 
 def load_recipe(folder: "RunFolder") -> Recipe:
     """The recipe that a run was begun from."""
-    return Recipe.from_dict({**folder.recipe(), **folder.settings().settings_as_dict()})
+    names, settings = folder.recipe(), folder.settings().settings_as_dict()
+    try:
+        return Recipe.from_dict({**names, **settings})
+    except UserError as error:
+        raise UserError(f"{folder.config} holds the recipe of no run: {error}") from None
 
 
 def _resume(
@@ -233,6 +237,8 @@ def _resume(
 
     folders = [folder for path in resume for folder in runs_in(path)]
     recipes = [load_recipe(folder) for folder in folders]
+    for folder in folders:
+        folder.check_network()
     if task not in (None, recipes[0].task):
         raise UserError(f"{folders[0].path} is a run of {recipes[0].task}, not of {task}: leave the task out")
     if refused:

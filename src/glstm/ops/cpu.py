@@ -196,8 +196,12 @@ def _path_for(x: Tensor, k: Tensor, everything: bool, taped: bool, threads: int)
     return choices[key]
 
 
+_NOTHING = torch.zeros(1)
+
+
 def _pointer(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+    """An empty tensor has no address, and C may not even copy no bytes from there."""
+    return None if tensor is None else tensor.data_ptr() or _NOTHING.data_ptr()
 
 
 def everything(steps: int, batch: int, hidden: int) -> Tensor:
@@ -222,8 +226,7 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
     layer = Layer(
         steps, batch, width, hidden, candidate == "sigmoid", k.dim() == 3, threads,
         path is not None and path.one_by_one,
-        x.data_ptr(), w_ih.data_ptr(), w_hh.data_ptr(), _pointer(b), k.data_ptr(), h0.data_ptr(), c0.data_ptr(),
-        _pointer(h), h_n.data_ptr(), c_n.data_ptr(), _pointer(c), _pointer(tape),
+        *map(_pointer, (x, w_ih, w_hh, b, k, h0, c0, h, h_n, c_n, c, tape)),
     )  # fmt: skip
     if path is not None and tape is not None and not _fits(library, layer, path.schedule, tape):
         path = None
@@ -252,8 +255,7 @@ def backward(
     tape = plain(tape)
     layer = Layer(
         *x.shape, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, path == ONE_BY_ONE,
-        x=x.data_ptr(), w_ih=w_ih.data_ptr(), w_hh=w_hh.data_ptr(), k=k.data_ptr(), h0=h0.data_ptr(),
-        tape=tape.data_ptr(),
+        **dict(zip(("x", "w_ih", "w_hh", "k", "h0", "tape"), map(_pointer, (x, w_ih, w_hh, k, h0, tape)))),
     )  # fmt: skip
     dx, dh0 = torch.empty_like(x) if need_x else None, torch.empty_like(h0) if need_h0 else None
     dw_ih, dw_hh, dc0 = map(torch.empty_like, (w_ih, w_hh, h0))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from glstm.errors import ShapeError
+from glstm.ops import flops as flops
 from glstm.ops import model_axis, onnx_export, portable, registered
 from glstm.ops.backends import NAMES, choose
 from glstm.ops.contract import Inputs
@@ -50,9 +51,10 @@ def gated_lstm(
 
     x (T, B, D); w_ih (4H, D), w_hh (4H, H), b (4H) or None in torch's gate order i f g o;
     k (T, H), or (T, B, H) per sample; h0 and c0 (B, H). A zero in k copies the old state bit for bit
-    and has no gradient; k = 1 everywhere is `torch.nn.LSTM`. With `k_h`, k drives the cell alone and
-    `k_h` the output. `sequence=False` leaves out all h, `cells=True` adds all c. With `segment`, training
-    keeps the state only every so many steps and computes what lies between again.
+    and has no gradient; k = 1 everywhere is `torch.nn.LSTM`. No k is refused: outside [0, 1] the same equations go
+    beyond the old or the new state, and a NaN makes its unit NaN, and what reads it, too. With `k_h`, k drives the
+    cell alone and `k_h` the output. `sequence=False` leaves out all h, `cells=True` adds all c. With `segment`,
+    training keeps the state only every so many steps and computes what lies between again.
 
     Several models: weights, biases, k, h0 and c0 (and x, unless all read the same) may have a leading model axis M; the
     results then have it, too. On CUDA all models run in parallel. torch.vmap over the weights does the same.

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
-from statistics import mean, median
+from statistics import StatisticsError, mean, median
 
+from glstm.errors import UserError
 from glstm.report.results import EARLY, Arm, Result, Rows
 
 # The error at which a network counts as having learnt the task. An LSTM of the paper gets there, or nearly.
@@ -31,7 +32,20 @@ def claims(results: list[Result]) -> list[Claim]:
         (_budget, {"budget", "threshold", "truncated"}),
         (_curriculum, {"curriculum"}),
     )
-    return [make(found) for make, needed in makers if needed <= set(found)]
+    return [_made(make, found, needed) for make, needed in makers if needed <= set(found)]
+
+
+def _made(make: Callable[[Results], Claim], found: Results, needed: set[str]) -> Claim:
+    """A result may be whole, and still not be that of the experiment whose name it has."""
+    try:
+        return make(found)
+    except (LookupError, ArithmeticError, StatisticsError, StopIteration, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        names = ", ".join(f"{name}.json" for name in sorted(needed))
+        raise UserError(
+            f"{names} do not hold the networks of these experiments, {error!r:.100}: glstm reproduce writes them"
+        ) from None
 
 
 def learnt_at(arm: Arm) -> float:

@@ -17,7 +17,7 @@ COLOURS = "".join(f"--c{number}: {colour};" for number, colour in enumerate(plot
 
 
 def page(results: list[Result]) -> str:
-    links = "".join(f'<li><a href="#{result.name}">{escape(result.title)}</a></li>' for result in results)
+    links = "".join(f'<li><a href="#{escape(result.name)}">{escape(result.title)}</a></li>' for result in results)
     small = any(result.small for result in results)
     warning = "<p><strong>On a small scale: nothing here is to be quoted.</strong></p>" if small else ""
     return whole(
@@ -59,7 +59,7 @@ def _section(result: Result) -> str:
         cheapest = f'<p>{CHOSEN}</p><div class="scroll">{table(operating_points(result))}</div><p>{EVERY}</p>'
     missing = f'<p class="soft">{escape(not_yet(result))}</p>' if result.missing else ""
     return (
-        f'<section id="{result.name}"><h2>{escape(result.title)}</h2><p>{escape(result.question)}</p>'
+        f'<section id="{escape(result.name)}"><h2>{escape(result.title)}</h2><p>{escape(result.question)}</p>'
         f'{cheapest}<div class="scroll">{table(figures_table(result))}</div>{missing}'
         f'<div class="all">{shown}</div></section>'
     )

@@ -1,12 +1,13 @@
 """The results that experiments wrote, and the figures that tables quote."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from glstm.errors import UserError
+from glstm.forms import read_json
+from glstm.report import result_form
 
 Rows = list[list[str]]  # a table: a head, and its rows
 
@@ -139,26 +140,24 @@ def load(folder: Path, order: list[str]) -> list[Result]:
 
 
 def _read(path: Path) -> Result:
-    try:
-        content = json.loads(path.read_text())
-        arms = [
-            Arm(
-                arm["key"],
-                arm["name"],
-                arm["twin"],
-                arm["paper"],
-                arm["at_epoch"],
-                arm["at_threshold"],
-                [Run(run) for run in arm["runs"]],
-            )
-            for arm in content["arms"]
-        ]
-        missing = content["missing"]
-        result = Result(content["name"], content["title"], content["question"], content["small"], arms, missing)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a result of glstm reproduce: {error!r}") from None
+    content = read_json(path, "a result of glstm reproduce", result_form.result)
+    parts = ("key", "name", "twin", "paper", "at_epoch", "at_threshold")
+    arms = [Arm(**{part: arm[part] for part in parts}, runs=list(map(Run, arm["runs"]))) for arm in content["arms"]]
+    about = {part: content[part] for part in ("name", "title", "question", "small", "missing")}
+    result = Result(**about, arms=arms)
     _check_keys(result, path)
+    _check_frontier(result, path)
     return result
+
+
+def _check_frontier(result: Result, path: Path) -> None:
+    """Many recipes are also compared with an LSTM of their size."""
+    for arm in result.arms if result.is_frontier else ():
+        for run in arm.runs:
+            if any("lstm_ops" not in row for row in run.summary["probes"]["thresholds"]):
+                raise UserError(
+                    f"{path} is not a result of glstm reproduce: a threshold of {arm.key!r} has no lstm_ops"
+                )
 
 
 def _check_keys(result: Result, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glstm.errors import UserError
+from glstm.forms import anything, entries, flag, items, maybe, read_json, text, whole
 from glstm.saves import SAVES, current, read_current
 
 CONFIG = "config.json"
@@ -15,6 +16,36 @@ LABELS = {"glstm": "g-LSTM", "lstm": "LSTM", "gru": "GRU", "plstm": "Phased LSTM
 ARITHMETIC = ("precision", "matmul")  # what of "where" changes the result
 MOST_IN_A_NAME = 3  # settings; with more, networks are numbered
 SHOWN = 40  # characters of a setting
+
+things = entries({}, others=anything)
+_count = whole(0, 2**53)
+# Of a config, what is shown: the rest is turned into text, or compared.
+CONFIG_FORM = entries(
+    {
+        "settings": entries({"seed": whole(-(2**63), 2**63), "epochs": _count}, others=anything),
+        "task": entries({"name": text, "steps": _count, "inputs": _count, "outputs": _count}, others=anything),
+        "where": entries({}, {"devices": maybe(_count), "nodes": maybe(_count)}, others=anything),
+    },
+    {
+        "recipe": maybe(entries({"cell": text}, {"units": maybe(_count)}, others=anything)),
+        "model": maybe(
+            entries(
+                {},
+                {"classes": maybe(items(text)), "layer": entries({}, {"hidden_size": _count}, others=anything)},
+                others=anything,
+            )
+        ),
+        "about": maybe(
+            entries(
+                {},
+                {"parameters": maybe(_count), "sequences": maybe(entries({}, others=_count)), "as_percent": flag},
+                others=anything,
+            )
+        ),
+        "software": entries({}, others=text),
+    },
+    others=anything,
+)
 
 
 @dataclass(frozen=True)
@@ -172,13 +203,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {error!s:.200}") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} should be one JSON object, and is a {type(found).__name__}")
-    return found
+    return read_json(path, "a file of a run", things)
 
 
 def _read(folder: Path) -> TrainedRun:
@@ -186,13 +211,13 @@ def _read(folder: Path) -> TrainedRun:
 
 
 def _read_save(folder: Path, save: Path) -> TrainedRun:
-    config = _json(save / CONFIG)
+    config = read_json(save / CONFIG, "the config of a run", CONFIG_FORM)
     data = _json(folder / "data.json") if (folder / "data.json").exists() else {}
     result = _json(save / "result.json") if (save / "result.json").exists() else None
     try:
         history = _history(save / "metrics.csv")
         return _described(folder, config, data, result, history)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, csv.Error) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{folder} is not a whole run of glstm train: {error!r:.200}") from None

@@ -1,5 +1,6 @@
 """Tables of results: the paper's figure beside ours, mean and standard deviation over seeds."""
 
+import re
 from collections import Counter
 from statistics import mean, stdev
 
@@ -15,6 +16,7 @@ HOW = (
     "up to T steps; with 'shift' training images move by so many pixels; lambda rises over 'budget_epochs'."
 )
 
+UNKNOWN = "unknown"
 GAMMA = f"Gamma, first {EARLY} steps"
 
 
@@ -57,8 +59,14 @@ def drop_empty(rows: Rows) -> Rows:
     return [[row[column] for column in used] for row in rows]
 
 
+def plain(text: str) -> str:
+    """Text from a file as text in Markdown: no HTML, no link, no picture, no line or cell of its own."""
+    kept = re.sub(r"<(?=[a-z/!?])|&(?=[#\w]+;)|[`|\[\]\\]", lambda found: f"&#{ord(found[0])};", text, flags=re.I)
+    return " ".join(kept.split())
+
+
 def markdown(rows: Rows) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines = [f"| {' | '.join(map(plain, row))} |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return "\n".join(lines)
 
@@ -70,14 +78,14 @@ def document(results: list[Result]) -> str:
         "# Results",
         f"Written by `glstm report` from the JSON files beside this one, which `glstm reproduce` made. {HOW}",
         *(["**On a small scale: nothing here is to be quoted.**"] if small else []),
-        f"{origin(results)}.",
+        f"{plain(origin(results))}.",
     ]
     if found := claims(results):
         parts.append("## The paper's claims")
         for number, claim in enumerate(found, 1):
-            parts += [f"### {number}. {claim.says}", f"**{claim.verdict}**", markdown(claim.evidence)]
+            parts += [f"### {number}. {claim.says}", f"**{plain(claim.verdict)}**", markdown(claim.evidence)]
     for result in results:
-        parts += [f"## {result.title}", result.question]
+        parts += [f"## {plain(result.title)}", plain(result.question)]
         if result.is_frontier:
             parts += [
                 CHOSEN,
@@ -86,7 +94,7 @@ def document(results: list[Result]) -> str:
             ]
         parts.append(markdown(figures(result)))
         if result.missing:
-            parts.append(not_yet(result))
+            parts.append(plain(not_yet(result)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -103,12 +111,12 @@ def networks(results: list[Result]) -> list[Run]:
 def origin(results: list[Result]) -> str:
     """The machines, the time and the code versions of training; those that trained the most come first."""
     parts = [part for run in networks(results) for part in run.summary["trained"]]
-    devices = Counter(part["machine"]["device"] for part in parts).most_common()
-    commits = Counter(part["machine"]["commit"][:12] for part in parts).most_common()
+    devices = Counter(part["machine"].get("device", UNKNOWN) for part in parts).most_common()
+    commits = Counter(part["machine"].get("commit", UNKNOWN)[:12] for part in parts).most_common()
     took = []
     for device, _ in devices:
-        own = [part for part in parts if part["machine"]["device"] == device]
-        software = ", ".join(f"{name} {version}" for name, version in own[0]["machine"]["software"].items())
+        own = [part for part in parts if part["machine"].get("device", UNKNOWN) == device]
+        software = ", ".join(f"{name} {version}" for name, version in own[0]["machine"].get("software", {}).items())
         took.append(f"{sum(part['seconds'] for part in own) / 60:.1f} minutes on {device} ({software})")
     code = ", ".join(commit for commit, _ in commits)
     return f"{len(networks(results))} networks; {'; '.join(took)}; by the code of {code}"

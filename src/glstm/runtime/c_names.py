@@ -20,6 +20,9 @@ HEADERS = """
     stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string strings tgmath threads time uchar
     unistd wchar wctype
 """
+# What standard headers include in turn, of one C library or another: with -I they would find NAME.h instead.
+INSIDE = "alloca endian features fcntl malloc newlib pthread reent sched select semaphore stubs syslimits values"
+LONGEST = 60  # characters
 # Macros, types and objects of the standard library, and main.
 STANDARD = """
     errno imaginary linux main noreturn offsetof stderr stdin stdout unix va_arg va_copy va_end va_list va_start
@@ -32,11 +35,15 @@ def check_name(name: str) -> None:
     """Of a network: its two files have it, and everything in them begins with it."""
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError(f"a name for C is made of lower-case letters, digits and _, such as digits, not {name!r:.50}")
+    if len(name) > LONGEST:
+        raise UserError(f"a name for C has at most {LONGEST} characters, not {len(name)}: files and lines have limits")
     why = None
     if name in KEYWORDS.split():
         why = "a keyword of C or C++"
     elif name in HEADERS.split():
         why = f"the name of the standard header {name}.h"
+    elif name in INSIDE.split():
+        why = f"the name of {name}.h, which headers of the system include"
     elif name in STANDARD.split():
         why = "a name of the standard library"
     elif name == "glstm" or name.startswith("glstm_"):

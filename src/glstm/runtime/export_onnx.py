@@ -268,7 +268,7 @@ def _side_by_side(graph: Graph, values: list[str]) -> str:
 
 
 def _array(tensor) -> np.ndarray:
-    return tensor.detach().cpu().float().numpy()
+    return tensor.float().numpy(force=True)
 
 
 def _zero() -> onnx.TensorProto:

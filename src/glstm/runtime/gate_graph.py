@@ -90,7 +90,7 @@ class _Translation:
 
     def _constant(self, value: Tensor) -> str:
         kind = np.bool_ if value.dtype == torch.bool else self.kind
-        return self.graph.constant(value.detach().cpu().numpy(), kind)
+        return self.graph.constant(value.numpy(force=True), kind)
 
     def _number(self, value: Any) -> str:
         """A name is returned as it is; a number becomes a constant."""

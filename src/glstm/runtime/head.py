@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from glstm.errors import UserError
 from glstm.models import DropConnect, SequenceModel, width_of
 from glstm.runtime.raw import Floats, floats, output_unit
 
@@ -184,7 +185,7 @@ def head_parts(model: SequenceModel) -> list[nn.Linear | Activation]:
     for part in modules:
         if isinstance(part, nn.Linear) and type(part) in (nn.Linear, DropConnect):
             if part.in_features != given:
-                raise ValueError(f"the head reads {part.in_features} numbers, but {by}")
+                raise UserError(f"the head reads {part.in_features} numbers, but {by}")
             given, by = part.out_features, f"the linear layer before gives {part.out_features}"
             found.append(part)
         elif not _does_nothing(part, model.reads):
@@ -216,16 +217,16 @@ def _activation(part: nn.Module, width: int, by: str, reads: str) -> Activation:
         return Activation("leaky_relu", part.negative_slope)
     if isinstance(part, nn.Softmax | nn.LogSoftmax) and kind in (nn.Softmax, nn.LogSoftmax):
         if part.dim not in (-1, 2 if reads == "every" else 1):
-            raise ValueError(f"a {kind.__name__} of a head is over its outputs, dim=-1, not over dim={part.dim}")
+            raise UserError(f"a {kind.__name__} of a head is over its outputs, dim=-1, not over dim={part.dim}")
         return Activation("softmax" if kind is nn.Softmax else "log_softmax")
     if isinstance(part, nn.LayerNorm) and kind is nn.LayerNorm:
         if tuple(part.normalized_shape) != (width,):
             shape = ", ".join(map(str, part.normalized_shape))
-            raise ValueError(f"the head's LayerNorm is of {shape} numbers, but {by}")
+            raise UserError(f"the head's LayerNorm is of {shape} numbers, but {by}")
         ones, zeros = np.ones(width, np.float32), np.zeros(width, np.float32)
         gain, shift = (None if one is None else floats(one) for one in (part.weight, part.bias))
         return Activation("layer_norm", part.eps, ones if gain is None else gain, zeros if shift is None else shift)
-    raise ValueError(f"a head is made of {KNOWN}, alone or in a Sequential, not of {kind.__name__}")
+    raise UserError(f"a head is made of {KNOWN}, alone or in a Sequential, not of {kind.__name__}")
 
 
 def outputs_of(model: SequenceModel) -> int:
@@ -270,4 +271,4 @@ def head_plan(model: SequenceModel, unit_numbers: NDArray[np.int64]) -> HeadPlan
 
 
 def _exact(tensor: Tensor) -> NDArray[np.float64]:
-    return tensor.detach().cpu().double().numpy()
+    return tensor.double().numpy(force=True)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from glstm.analysis import count_cached_ops, count_ops
+from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.gates import Open
 from glstm.models import SequenceModel, width_of
@@ -167,7 +168,7 @@ class Plan:
     def require_one_way(self) -> None:
         """Refuse what takes one sample after the other, of a network that reads from both ends."""
         if self.two_ways:
-            raise ValueError(
+            raise UserError(
                 "a bidirectional layer reads a window from both ends, so no sample can be taken as it comes: call the "
                 "runtime with whole windows"
             )
@@ -176,7 +177,7 @@ class Plan:
         """Refuse windows on a stream that has none, or of more steps than the plan has."""
         self.require_one_way()
         if length > self.steps:
-            raise ValueError(f"this network was deployed for {self.steps} steps, so a window cannot have {length}")
+            raise UserError(f"this network was deployed for {self.steps} steps, so a window cannot have {length}")
 
     @property
     def lstm_ops(self) -> float:
@@ -205,7 +206,7 @@ def make_plan(
     step; None: as the model does. `tables`: k (T, H) of each layer, where they are not to be the gates' own."""
     layer = model.layer
     if width_of(layer) > MOST_UNITS:
-        raise ValueError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {width_of(layer)}")
+        raise UserError(f"a layer can be deployed with up to {MOST_UNITS} units, but this one has {width_of(layer)}")
     _check_finite(model)
     if layer.unfitted:
         layer.fit_times(times)
@@ -235,7 +236,7 @@ def units_left(level: Sequence[LayerPlan], hidden: int) -> NDArray[np.int64]:
 def _check_finite(model: nn.Module) -> None:
     for name, value in model.state_dict().items():
         if not bool(value.isfinite().all()):
-            raise ValueError(f"{name} holds nan or infinite values: this network has diverged, and cannot be deployed")
+            raise UserError(f"{name} holds nan or infinite values: this network has diverged, and cannot be deployed")
 
 
 @torch.no_grad()
@@ -247,7 +248,7 @@ def _tables(layer: GatedLSTM, times: Tensor, threshold: float) -> list[Floats]:
         table = floats(layer.openness_at(suffix, given, threshold=threshold, training=False))
         if not (table > 0).any():
             most = float(layer.openness_at(suffix, given, threshold=0.0, training=False).max())
-            raise ValueError(_nothing_opens(layer, depth, times, threshold, most))
+            raise UserError(_nothing_opens(layer, depth, times, threshold, most))
         tables.append(table)
     return tables
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glstm.errors import UserError
 from glstm.models import SequenceModel
 from glstm.scaling import Rescale, Standardize
 
@@ -45,9 +46,9 @@ def input_plan(model: SequenceModel) -> InputPlan | None:
     if inputs is None:
         return None
     if type(inputs) is not Standardize:
-        raise ValueError(f"the inputs of a network that is deployed go through a Standardize, not {_named(inputs)}")
+        raise UserError(f"the inputs of a network that is deployed go through a Standardize, not {_named(inputs)}")
     if inputs.outputs != reads:
-        raise ValueError(f"{inputs} gives {inputs.outputs} numbers, but the layer has {reads} inputs")
+        raise UserError(f"{inputs} gives {inputs.outputs} numbers, but the layer has {reads} inputs")
     return InputPlan(floats(inputs.mean), floats(inputs.scale), inputs.missing)
 
 
@@ -71,11 +72,11 @@ def output_unit(model: SequenceModel, outputs: int) -> OutputUnit:
     """Of a head with so many outputs. Checks that their unit and their names fit."""
     unit, names = model.outputs, model.classes
     if unit is not None and type(unit) is not Rescale:
-        raise ValueError(f"the outputs of a network that is deployed go through a Rescale, not {_named(unit)}")
+        raise UserError(f"the outputs of a network that is deployed go through a Rescale, not {_named(unit)}")
     if unit is not None and unit.size != outputs:
-        raise ValueError(f"{unit} is for {unit.size} outputs, but the head has {outputs}")
+        raise UserError(f"{unit} is for {unit.size} outputs, but the head has {outputs}")
     if names is not None and len(names) != outputs:
-        raise ValueError(f"the network has {len(names)} names of classes, but the head has {outputs} outputs")
+        raise UserError(f"the network has {len(names)} names of classes, but the head has {outputs} outputs")
     if unit is None:
         return OutputUnit(np.zeros(outputs), np.ones(outputs))
     return OutputUnit(*(value.detach().cpu().double().numpy() for value in (unit.mean, unit.scale)))
@@ -83,7 +84,7 @@ def output_unit(model: SequenceModel, outputs: int) -> OutputUnit:
 
 def floats(tensor: Tensor) -> Floats:
     """A copy, so that later changes of the model do not change the plan."""
-    return tensor.detach().cpu().float().numpy().copy()
+    return tensor.float().numpy(force=True).copy()
 
 
 def _named(module: object) -> str:

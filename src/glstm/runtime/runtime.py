@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glstm.errors import UserError
 from glstm.gated import GatedLSTM
 from glstm.gates import check_threshold
 from glstm.models import SequenceModel
@@ -56,10 +57,10 @@ def deploy(
     far.
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
-        raise ValueError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
+        raise UserError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
     if not isinstance(model.layer, GatedLSTM):
         kind = type(model.layer).__name__
-        raise ValueError(f"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM of glstm and its head, not a {kind}")
+        raise UserError(f"deploy takes a GLSTM, PLSTM, LSTM or GatedLSTM of glstm and its head, not a {kind}")
     threshold = check_threshold(model.layer.threshold if threshold is None else threshold)
     if steps is None:
         return _without_steps(model, threshold, reads)
@@ -71,7 +72,7 @@ def deploy(
     if reads is None:
         reads = "every" if model.reads == "every" else "last"
     elif model.layer.bidirectional and (model.reads == "every") == (isinstance(reads, str) and reads == "last"):
-        raise ValueError(
+        raise UserError(
             "a bidirectional layer has read the whole window before the head reads, so it reads as in the model, "
             f"{model.reads!r}, or, of every step, at steps of your choice, not {_what(reads)}"
         )
@@ -98,7 +99,7 @@ def _is_number(steps: Any) -> bool:
 def _require_counted(layer: GatedLSTM, steps: int) -> None:
     """Gates that have learned other times than 1, 2, ... would open at wrong steps, and nothing else would show it."""
     if layer.gate.names and layer.seen is not None and not layer.seen.counted:
-        raise ValueError(
+        raise UserError(
             f"{steps} steps stand for the times 1 to {steps}, but the network was trained at times from "
             f"{layer.seen.in_words}: give the times of the steps instead of their number; of a task they are "
             "task.schedule()"
@@ -109,7 +110,7 @@ def _times(steps: Any) -> Tensor:
     if _is_number(steps):
         count = index(steps)
         if count < 1:
-            raise ValueError(f"steps must be at least 1, not {count}")
+            raise UserError(f"steps must be at least 1, not {count}")
         return count_up(count, torch.device("cpu"))
     return increasing_times(steps)
 
@@ -121,18 +122,18 @@ def increasing_times(steps: Any) -> Tensor:
     except (TypeError, ValueError):  # such as rows of different lengths
         times = np.asarray(None)
     if times.dtype.kind not in "iuf" or times.ndim == 0:
-        raise ValueError(
+        raise UserError(
             "steps must be a number of steps, such as 784, or their times, one increasing row of numbers, not "
             f"{_what(steps)}"
         )
     if times.ndim > 1:
-        raise ValueError(
+        raise UserError(
             "the times of the steps must be one increasing row of numbers, one a step, the same for all samples, but "
             f"these have shape {times.shape}"
         )
     times = times.astype(np.float64)
     if len(times) == 0 or not (np.diff(times) > 0).all():
-        raise ValueError("the times of the steps must be one increasing row of numbers, one a step")
+        raise UserError("the times of the steps must be one increasing row of numbers, one a step")
     return as_times(torch.from_numpy(times), len(times), 1, False, torch.device("cpu"))
 
 
@@ -154,9 +155,9 @@ def _steps_read(reads: Any, steps: int) -> tuple[int, ...]:
     try:
         chosen = tuple(sorted({index(step) for step in list[Any](reads)}))
     except TypeError:  # it is one number or a word, or holds such
-        raise ValueError(f'reads must be "last", "every" or steps counted from 1, not {_what(reads)}') from None
+        raise UserError(f'reads must be "last", "every" or steps counted from 1, not {_what(reads)}') from None
     if not chosen or chosen[0] < 1 or chosen[-1] > steps:
-        raise ValueError(f"the head reads at steps from 1 to {steps}, not at {list(reads)}")
+        raise UserError(f"the head reads at steps from 1 to {steps}, not at {list(reads)}")
     return chosen
 
 
@@ -250,11 +251,11 @@ class Runtime:
         if not isinstance(x, Tensor) or x.dim() not in (2, 3) or x.shape[-1] != inputs:
             shape = tuple(x.shape) if isinstance(x, Tensor) else f"a {type(x).__name__}"
             layout = "(B, T" if self.batch_first else "(T, B"
-            raise ValueError(f"x must be an array {layout}, {inputs}), or (T, {inputs}) for one, not {shape}")
+            raise UserError(f"x must be an array {layout}, {inputs}), or (T, {inputs}) for one, not {shape}")
         turned = self.batch_first and x.dim() == 3
         x = x.transpose(0, 1) if turned else x
         if not 1 <= len(x) <= steps:
-            raise ValueError(f"this runtime was deployed for sequences of 1 to {steps} steps, but x has {len(x)}")
+            raise UserError(f"this runtime was deployed for sequences of 1 to {steps} steps, but x has {len(x)}")
         if len(self._known_shapes) < MOST_PREPARED and x.dim() == 3 and not turned:
             self._known_shapes.add(x.shape)
         return _plain(x)

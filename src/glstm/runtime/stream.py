@@ -7,6 +7,7 @@ times, `timed_stream.py` has the one for any times. For a layer in PyTorch that 
 
 import ctypes
 import hashlib
+import re
 import warnings
 from abc import ABC, abstractmethod
 from ctypes import POINTER, byref, c_float, c_uint32, c_void_p
@@ -175,7 +176,7 @@ class Stream(ABC):
         rows = rows[:, None] if rows.ndim == 1 and self._scalar else rows
         inputs = len(self._x)
         if rows.ndim != 2 or rows.shape[1] != inputs:
-            raise ValueError(f"samples must be (N, {inputs}), but have shape {rows.shape}")
+            raise UserError(f"samples must be (N, {inputs}), but have shape {rows.shape}")
         return rows
 
     @abstractmethod
@@ -184,11 +185,11 @@ class Stream(ABC):
 
     def _sample(self, x_t) -> np.ndarray:
         if isinstance(x_t, Tensor):
-            x_t = x_t.detach().cpu().numpy()
+            x_t = x_t.numpy(force=True)
         sample = np.asarray(x_t, np.float32)
         inputs = len(self._x)
         if sample.shape != (inputs,) and not (self._scalar and sample.shape == ()):
-            raise ValueError(f"a sample has {inputs} numbers, shape ({inputs},), but this one has shape {sample.shape}")
+            raise UserError(f"a sample has {inputs} numbers, shape ({inputs},), but this one has shape {sample.shape}")
         return sample
 
     def take_checked(self, sample: np.ndarray) -> None:
@@ -251,7 +252,8 @@ class Stream(ABC):
         fits = numbers is not None and numbers.shape == self._numbers.shape and numbers.dtype == np.float32
         if about.get("network") not in (None, self.network.fingerprint):
             raise UserError(f"{path} is the state of a stream of another network")
-        if not fits or not position.isdecimal() or "network" not in about or not self._resume(int(position), about):
+        fits = fits and "network" in about and re.fullmatch("[0-9]{1,18}", position) is not None
+        if not fits or not self._resume(int(position), about):
             raise UserError(f"{path} is not the state of a stream of this network")
         self._numbers[:], self._step, self._told = numbers, int(position), False
 
@@ -321,7 +323,7 @@ class KnownStream(Stream):
         self.network.library.glstm_stream_run(self._pointer, address(rows), c_uint32(len(rows)))
 
     def _refuse_times(self) -> None:
-        raise ValueError(
+        raise UserError(
             "the times of this stream's steps are known already, so it takes none: glstm.deploy(model) without steps "
             "gives a stream in which every sample has its own time"
         )

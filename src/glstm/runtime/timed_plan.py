@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from glstm.analysis import count_cached_ops
+from glstm.errors import UserError
 from glstm.gates import Pulses
 from glstm.models import SequenceModel
 from glstm.runtime.plan import LayerPlan, Plan, make_plan, spans_of
@@ -104,7 +105,7 @@ class TimedPlan(Plan):
 
     def require_counted(self) -> None:
         if self.trained is not None and not self.counts:
-            raise ValueError(
+            raise UserError(
                 f"without a time a sample is at 1, 2, ..., but this network was trained at times from "
                 f"{self.trained.in_words}: give every sample its time"
             )
@@ -219,12 +220,12 @@ def make_timed_plan(model: SequenceModel, threshold: float, *, every: bool) -> T
     """Units at k <= threshold are closed."""
     layer = model.layer
     if layer.bidirectional:
-        raise ValueError(
+        raise UserError(
             "a bidirectional layer reads a sequence from both ends, so no sample can be taken as it comes: give deploy "
             "the steps, and the runtime whole windows"
         )
     if layer.unfitted:
-        raise ValueError(
+        raise UserError(
             "the gates of this network wait for the first times that they see: train it, call layer.fit_times(times), "
             "or give deploy the steps"
         )
@@ -233,7 +234,7 @@ def make_timed_plan(model: SequenceModel, threshold: float, *, every: bool) -> T
     each = [_windows(own, scale, threshold) for own in pulses]
     for depth, windows in enumerate(each):
         if not windows:
-            raise ValueError(f"no unit of layer {depth + 1} ever opens above the threshold {threshold:g}")
+            raise UserError(f"no unit of layer {depth + 1} ever opens above the threshold {threshold:g}")
     tables = [_order(windows, layer.hidden_size, scale.moment(1.0)) for windows in each]
     plan = make_plan(model, count_up(0, torch.device("cpu")), threshold, every=every, tables=tables)
     layers = []
@@ -266,7 +267,7 @@ def _pulses(model: SequenceModel, suffix: str) -> Pulses:
     layer = model.layer
     found = layer.gate.pulses({name: value.float() for name, value in layer.gate_values(suffix).items()})
     if found is None:
-        raise ValueError(
+        raise UserError(
             f"a {type(layer.gate).__name__} gate does not say when its units open, so deploy must know the steps: give "
             "their number, or their times"
         )
@@ -362,7 +363,7 @@ def _last_open(shape: str, width: float, threshold: float) -> int:
 
 def _whole(ticks: float, period: float) -> int:
     if not ticks.is_integer():
-        raise ValueError(
+        raise UserError(
             f"a period of {period:g} is too short to be counted exactly beside gates that are so much longer"
         )
     return int(ticks)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from glstm.errors import UserError
 from glstm.runtime.runtime import Runtime, increasing_times
 from glstm.runtime.timed_plan import TimedPlan
 from glstm.runtime.timed_stream import TimedNetwork, TimedStream
@@ -54,7 +55,7 @@ class TimedRuntime(Runtime):
         else:
             known = increasing_times(times).double().numpy()
             if len(known) != steps:
-                raise ValueError(f"times must be {steps} increasing numbers, one for each step, but are {len(known)}")
+                raise UserError(f"times must be {steps} increasing numbers, one for each step, but are {len(known)}")
         if self._whole is None or not np.array_equal(self._whole[0], known):
             self._whole = known, Runtime(self.plan.at(known), self._read_of(steps), self.batch_first)
         return self._whole[1](x)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from torch import Tensor
 
+from glstm.errors import UserError
 from glstm.runtime.plan import POOLS
 from glstm.runtime.stream import Network, Stream, address
 from glstm.runtime.ticks import MODULUS
@@ -149,29 +150,29 @@ class TimedStream(Stream):
         given = np.asarray(times.detach().cpu() if isinstance(times, Tensor) else times, np.float64)
         gaps = np.diff(given)
         if given.shape != (count,) or not np.isfinite(given).all() or not (gaps > 0).all():
-            raise ValueError(f"times must be {count} increasing numbers, one for each sample")
+            raise UserError(f"times must be {count} increasing numbers, one for each sample")
         if len(gaps) and gaps.max() >= self.plan.scale.longest:
-            raise ValueError(self._too_long(float(gaps.max())))
+            raise UserError(self._too_long(float(gaps.max())))
         return given
 
     def _moment(self, t: float) -> int:
         """In ticks, if it can be the next sample's time."""
         t = t.item() if isinstance(t, Tensor) and t.numel() == 1 else t
         if isinstance(t, bool) or not isinstance(t, int | float | np.integer | np.floating) or not isfinite(t):
-            raise ValueError(f"the time of a sample must be a finite number, not {t!r:.50}")
+            raise UserError(f"the time of a sample must be a finite number, not {t!r:.50}")
         before = self._time
         if before is None:
             if self._step:
-                raise ValueError(
+                raise UserError(
                     "the samples of this stream are counted: give all of them a time, or none, or reset() it"
                 )
             if abs(t - self.plan.scale.frame.origin) >= self.plan.scale.longest:
-                raise ValueError(self._too_long(abs(t - self.plan.scale.frame.origin)))
+                raise UserError(self._too_long(abs(t - self.plan.scale.frame.origin)))
             self._structure.counted = 0
         elif not t > before:
-            raise ValueError(f"times must increase, but this sample is at {t:.17g}, after one at {before:.17g}")
+            raise UserError(f"times must increase, but this sample is at {t:.17g}, after one at {before:.17g}")
         elif t - before >= self.plan.scale.longest:
-            raise ValueError(self._too_long(t - before))
+            raise UserError(self._too_long(t - before))
         return self.plan.scale.moment(float(t)) % MODULUS
 
     def _too_long(self, gap: float) -> str:
@@ -180,7 +181,7 @@ class TimedStream(Stream):
 
     def _require_counted(self) -> None:
         if self._time is not None:
-            raise ValueError("the samples of this stream have times: give all of them one, or none, or reset() it")
+            raise UserError("the samples of this stream have times: give all of them one, or none, or reset() it")
         self.plan.require_counted()
         self._structure.counted = 1
 

@@ -8,7 +8,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from glstm.errors import UserError
-from glstm.pretrained import fill, plain, read_tensors
+from glstm.pretrained import fill, forms, plain, read_tensors
+from glstm.training.checked import check_progress
 
 FORMAT = "3"
 
@@ -32,11 +33,11 @@ def load_checkpoint(
         raise UserError(f"{path} is not a checkpoint of this version: its format is {metadata.get('glstm')!r}")
     fill(path, model, _below(tensors, "model"))
     kept = _below(tensors, "optimizer")
-    if {name: tensor.shape for name, tensor in kept.items()} != {name: own.shape for name, own in optimizer.items()}:
+    if forms(kept) != forms(optimizer):
         raise UserError(f"{path} does not fit the network and the optimiser that config.json beside it describes")
     for name, tensor in kept.items():
         optimizer[name].copy_(tensor)
-    return _below(tensors, "extra"), json.loads(metadata["progress"])
+    return _below(tensors, "extra"), check_progress(path, metadata.get("progress"))
 
 
 def read_extra(path: Path) -> dict[str, Tensor]:

@@ -73,12 +73,12 @@ class Guard:
         self._tally.zero_()
         self._before = [0] * len(self._before)
 
-    def restart(self, row: int, sums: Tensor, left_out: Tensor | None) -> None:
+    def restart(self, row: int, sums: Tensor, left_out: Tensor) -> None:
         """A network goes on from a checkpoint, which may be of a version that did not count."""
         self._halt[row] = 0
         self.sums[row] = sums.to(self.device)
-        self.left_out[row] = 0 if left_out is None else left_out.to(self.device)
-        self._before[row] = 0 if left_out is None else round(float(left_out[UPDATES]))
+        self.left_out[row] = left_out.to(self.device)
+        self._before[row] = round(float(left_out[UPDATES]))
 
 
 def mean(total: float, samples: float) -> float:

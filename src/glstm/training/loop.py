@@ -15,6 +15,7 @@ from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.pretrained import serialized
 from glstm.training.best import check_patience, rule_for
+from glstm.training.checked import check_extra, check_place
 from glstm.training.checkpoint import checkpoint, load_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
@@ -128,15 +129,26 @@ class Trainer:
     def _load(self, run: Run) -> None:
         row = self.runs.index(run)
         extra, progress = load_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row))
+        expected = self._extra(row)
+        extra.setdefault("left_out", torch.zeros_like(expected["left_out"]))  # checkpoints before it was counted
+        path, epochs = run.folder.checkpoint, max(self.epochs, len(progress["history"]))
+        check_place(path, progress, self.population.batches, epochs)
+        check_extra(path, extra, expected, run.model, BEST)
         run.resumed_at = run.saved_at = self.epoch, self.batch = progress["epoch"], progress["batch"]
         self.seconds = progress["seconds"]
         run.history = [EpochRow(**row) for row in progress["history"]]
         run.losses = [LossRow(**row) for row in progress["losses"]]
-        self.population.guard.restart(row, extra["sums"], extra.get("left_out"))
+        self.population.guard.restart(row, extra["sums"], extra["left_out"])
         if run.gates_before is not None:
             run.gates_before.copy_(extra["gates_before"])
         best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
         run.best = {name: value.to(self.task.device) for name, value in best.items()} or None
+
+    def _extra(self, row: int) -> dict[str, Tensor]:
+        """What of one run is saved besides its network."""
+        before, guard = self.runs[row].gates_before, self.population.guard
+        own = {"sums": self.population.sums[row], "left_out": guard.left_out[row]}
+        return own if before is None else own | {"gates_before": before}
 
     def _optimizer_state(self, row: int) -> dict[str, Tensor]:
         """The optimiser's state of one member, without padding, which depends on the other members."""
@@ -374,9 +386,7 @@ class Trainer:
             "history": [vars(row) for row in run.history],
             "losses": [vars(row) for row in run.losses],
         }
-        extra = {"sums": sums, "left_out": self.population.guard.left_out[row]}
-        if run.gates_before is not None:
-            extra["gates_before"] = run.gates_before
+        extra = self._extra(row) | {"sums": sums}
         extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
         now = run.model.state_dict()
         run.folder.save_state(

@@ -41,6 +41,7 @@ from glstm.pretrained import CONFIG, FORMAT, WEIGHTS, load_model, read_config, r
 from glstm.saves import current, number_of, require_current, tidy, write_save
 from glstm.storage import LOCK, is_locked_here, lock, write_atomically, write_json
 from glstm.training.best import chosen_by_loss
+from glstm.training.checked import check_config, check_network
 from glstm.training.display import EpochRow, LossRow
 from glstm.training.evaluate import openness_in_use
 from glstm.training.settings import Settings
@@ -159,7 +160,14 @@ class RunFolder:
             self.save({CONFIG: _json_bytes({**config, "settings": now})}, keep=SAVED)
 
     def settings(self) -> Settings:
-        return Settings.from_dict(self._read_config()["settings"])
+        try:
+            return Settings.from_dict(self._read_config()["settings"])
+        except UserError as error:
+            raise UserError(f"{self.config} holds settings of no run: {error}") from None
+
+    def check_network(self) -> None:
+        """Whether what the files of the run say about its network agrees, before the recipe's is made."""
+        check_network(self.path, self._read_config(), self.checkpoint)
 
     def recipe(self) -> dict[str, Any]:
         """The names that task and model were made from."""
@@ -265,9 +273,7 @@ class RunFolder:
             raise UserError(
                 f"{self.path} is a model folder without a task: this needs a run's, as glstm train makes it"
             )
-        for name in ("settings", "task", "where"):
-            if not isinstance(config.get(name), dict):
-                raise UserError(f"{self.config} is not whole: it has no {name}")
+        check_config(self.config, config)
         return config
 
     def _say_what_is_here(self) -> None:
