@@ -115,7 +115,7 @@ def test_validation_chooses_and_the_chosen_one_is_trained_on_all_data(tmp_path):
     assert write_result(experiment, store, tmp_path, small=False)
     (arm,) = json.loads((tmp_path / "choice.json").read_text())["arms"]
     assert [one["change"] for one in arm["search"]["tries"]] == list(TRIES)
-    assert arm["search"]["tries"][1]["validation"] is None
+    assert (arm["search"]["tries"][1]["validation"], arm["search"]["tries"][1]["diverged"]) == (None, True)
     assert arm["search"]["chosen"] == TRIES.index(best)
     assert all("validation" not in one["recipe"]["data"] for one in arm["runs"])
 
@@ -124,10 +124,11 @@ def test_what_takes_too_many_operations_is_not_chosen(tmp_path):
     sizes = replace(CHOSEN, tries=tuple({"units": units} for units in (3, 9, 5)))
     store = Store(tmp_path)
     assert run([Experiment("sizes", "", "", (sizes,))], store)
-    found = outcome(sizes, store)
-    assert found.operations[0] < found.operations[2] < found.operations[1]
-    most = replace(sizes, most_operations=found.operations[2])
-    assert outcome(most, store).chosen == (0 if found.errors[0] <= found.errors[2] else 2)
+    found = outcome(sizes, store).as_dict(sizes)["tries"]
+    small, large, middle = (one["operations"] for one in found)
+    assert small < middle < large
+    most = replace(sizes, most_operations=middle)
+    assert outcome(most, store).chosen == (0 if found[0]["validation"] <= found[2]["validation"] else 2)
     assert outcome(replace(sizes, most_operations=1.0), store).chosen == 0  # the cheapest
 
 
@@ -173,7 +174,7 @@ def test_an_arm_that_is_finished_is_written_and_the_others_are_named(tmp_path):
     assert write_result(PAIR, store, tmp_path, small=False)
     result = json.loads((tmp_path / "pair.json").read_text())
     assert [arm["key"] for arm in result["arms"]] == ["l"]
-    assert result["missing"] == ["gated"]
+    assert [arm["name"] for arm in result["missing"]] == ["gated"]
 
 
 def test_a_part_does_not_take_the_place_of_what_has_more(tmp_path):
