@@ -197,8 +197,9 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
     for arm in experiment.arms:
         recipes = chosen_recipes(arm, store)
         runs = {recipe: store.summary(recipe) for recipe in recipes or ()}
-        asked = set(arm.probes), set(experiment.thresholds if "thresholds" in arm.probes else ())
-        found = [run for recipe, run in runs.items() if run and not Wanted(recipe, *asked).missing(run)]
+        probes: set[str] = set(arm.probes)
+        asked = set(experiment.thresholds) if "thresholds" in probes else set()
+        found = [run for recipe, run in runs.items() if run and not Wanted(recipe, probes, asked).missing(run)]
         search = outcome(arm, store).as_dict(arm) if arm.tries else None
         if recipes is None or len(found) < len(runs):
             missing.append({"key": arm.key, "name": arm.name, "track": arm.track, "search": search})
