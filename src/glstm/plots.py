@@ -61,7 +61,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Axis:
-    """`zero`: where 0 is drawn on a log axis. `ticks`: exactly these. `spans`: further values that must be visible."""
+    """`zero`: where 0 is drawn on a log axis. `ticks`: exactly these. `spans`: further values that must be visible.
+
+    `names`: texts at 1, 2, 3 and so on, instead of numbers.
+    """
 
     label: str
     log: bool = False
@@ -70,10 +73,13 @@ class Axis:
     zero: float | None = None
     ticks: Sequence[float] | None = None
     spans: Sequence[float] = ()
+    names: Sequence[str] = ()
 
     def form(self, value: float) -> str:
         if value == self.zero:
             return "0"
+        if self.names:
+            return self.names[int(value) - 1]
         if self.percent:
             return f"{100 * value:g} %"
         return f"{value:.0e}".replace("e-0", "e-") if value and not 0.001 <= abs(value) < 1e5 else f"{value:g}"
@@ -98,6 +104,8 @@ class Axis:
 
         if self.ticks is not None:
             return list(self.ticks)
+        if self.names:
+            return [*range(1, len(self.names) + 1)]
         found = _log_ticks(low, high) if self.log else None
         if found is None:
             steps = MaxNLocator(MANY_TICKS - 2, integer=self.whole, steps=[1, 2, 2.5, 4, 5, 10]).tick_values(low, high)
