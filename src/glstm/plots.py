@@ -118,7 +118,12 @@ class Axis:
 def _log_ticks(low: float, high: float) -> list[float] | None:
     """Powers of ten, as many as can be read, and if they are few, more between them. None: even those are too few."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps, most in (((1,), math.inf), ((1, 2, 5), MOST_TICKS), ((1, 3), math.inf), ((1, 1.5, 2, 3, 5, 7), math.inf)):
+    for steps, most in (
+        ((1,), math.inf),
+        ((1, 2, 5), MOST_TICKS),
+        ((1, 3), math.inf),
+        ((1, 1.5, 2, 3, 5, 7), math.inf),
+    ):
         found = [step * 10.0**decade for decade in decades for step in steps]
         within = [float(f"{tick:.6g}") for tick in found if low <= tick <= high]
         if FEW_TICKS <= len(within) <= most:
@@ -195,7 +200,7 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[floa
         found = np.where(np.isfinite(values), values, np.nan)
         return np.maximum(found, up[0]) if y.log else found
 
-    marks = curve.marks or len(curve.x) < SHORT_CURVE
+    marks = curve.marks or not curve.line or len(curve.x) < SHORT_CURVE
     axes.plot(
         curve.x,
         drawable(curve.y),

@@ -49,9 +49,11 @@ PAPER = {  # errors of the g-LSTM and of the LSTM there
 BESIDE = {"lstm-longer"}  # arms that are shown, but that no claim needs
 
 HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "not judged yet"
+PICTURE = ("", "frontier")  # the one on the first screen
 NOTHING = "No network of this is finished under this protocol."
 
 Results = dict[str, Result]
+Pair = tuple[Result, Arm, Arm]  # a network with gates, and the plain one that it is compared with
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def _sentence(badge: str, parts: list[str]) -> str:
     return f"So far: {text}." if badge == OPEN else f"{text[0].upper()}{text[1:]}."
 
 
-def pairs(results: Results, track: str, names: list[str] | None = None) -> Iterator[tuple[Result, Arm, Arm]]:
+def pairs(results: Results, track: str, names: list[str] | None = None) -> Iterator[Pair]:
     """All pairs of twins of a track, each once, even if several experiments show them."""
     seen = set()
     for name in results if names is None else (name for name in names if name in results):
@@ -149,7 +151,7 @@ def _sooner(results: Results) -> Claim:
     return Claim(says, "paper", badge, _sentence(badge, parts), evidence, _learning(results))
 
 
-def _said_sooner(track: str, compared: list[tuple[Result, Arm, Arm]]) -> str:
+def _said_sooner(track: str, compared: list[Pair]) -> str:
     if len(compared) == 1:
         ((result, gated, plain),) = compared
         return (
@@ -197,7 +199,7 @@ def _lower(results: Results) -> Claim:
     return Claim(says, "paper", badge, _sentence(badge, parts), evidence, _spread(results))
 
 
-def _said_lower(track: str, compared: list[tuple[Result, Arm, Arm]]) -> str:
+def _said_lower(track: str, compared: list[Pair]) -> str:
     if len(compared) == 1:
         ((result, gated, plain),) = compared
         return f"{_in_text(track)} the g-LSTM is at {against(result, gated, plain)} on {TASKS[result.name]}"
@@ -228,7 +230,7 @@ def difference_in_words(result: Result, found: Difference) -> str:
     return f"{value}{unit}, 95 % interval {interval}"
 
 
-def ends(compared: list[tuple[Result, Arm, Arm]]) -> Rows:
+def ends(compared: list[Pair]) -> Rows:
     """Where both networks end, and whether the difference is more than chance."""
     rows: Rows = [["", "paper: g-LSTM", "paper: LSTM", "g-LSTM", "LSTM", "seeds", "difference, 95 % interval"]]
     for result, gated, plain in compared:
@@ -347,7 +349,9 @@ def _curriculum(results: Results) -> Claim:
         f"of the plain LSTM's by epoch {half(plain)}; opened, it ends at {against(result, taught, plain)}"
     )
     badge = HOLDS if all(good) else IN_PART if good[0] else FAILS
-    return Claim(says, "paper", badge, _sentence(badge, [text]), [(TRACKS["given"], rows)], ("curriculum", "learning given"))
+    return Claim(
+        says, "paper", badge, _sentence(badge, [text]), [(TRACKS["given"], rows)], ("curriculum", "learning given")
+    )
 
 
 def _thrift(results: Results) -> Claim:
@@ -372,14 +376,17 @@ def _thrift(results: Results) -> Claim:
         parts.append(_by_validation(tried))
     badge = _badge(finished(results, FRONTIER, SMALL), len(unbeaten), len(gated))
     says = "At a given error a g-LSTM with narrow gates takes fewer operations than a smaller LSTM."
-    return Claim(says, "ours", badge, _sentence(badge, parts), [(TRACKS["best"], rows)] if gated else [], None)
+    return Claim(says, "ours", badge, _sentence(badge, parts), [(TRACKS["best"], rows)] if gated else [], PICTURE)
 
 
 def _by_validation(tried: list[Searched]) -> str:
     """What the searches say, each of one seed."""
     plain, moved = (best_searched(tried, kind_of(True, moving), CHEAP) for moving in (False, True))
-    small = min((one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT),
-                key=lambda one: one.error, default=None)
+    small = min(
+        (one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT),
+        key=lambda one: one.error,
+        default=None,
+    )
     parts = [f"{percent(plain.error)} with {millions(plain.operations)} operations"] if plain else []
     parts += [f"{percent(moved.error)} with {millions(moved.operations)} where images move"] if moved else []
     text = f"the searches (validation error, one seed) have a g-LSTM at {' and at '.join(parts)}" if parts else ""
@@ -395,4 +402,8 @@ def _thrifty(results: Results, point: Point) -> list[str]:
 
 
 def _rival(point: Point | None) -> str:
-    return "more than any that was tested" if point is None else f"{millions(point.operations)} ({point.label}, {percent(point.error)})"
+    return (
+        "more than any that was tested"
+        if point is None
+        else f"{millions(point.operations)} ({point.label}, {percent(point.error)})"
+    )

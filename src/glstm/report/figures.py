@@ -19,7 +19,7 @@ GATE_COLUMNS = 200  # steps that a picture of gates shows
 
 ZERO = 3e-5  # where a threshold of 0 is drawn on a log axis
 MOST_CURVES = 10  # in one figure
-SHORT = {"paper": "the paper's recipe", "best": "at its best", "given": "given"}
+SHORT = {"paper": "by the\npaper", "best": "at its\nbest", "given": "given"}
 
 ERROR = Axis("test error", log=True, percent=True)
 OPERATIONS = Axis("operations a sequence, M", log=True)
@@ -133,7 +133,7 @@ def _seeds(result: Result, arms: list[Arm]) -> Chart:
         low, high = [min(arm.errors)], [max(arm.errors)]
         name = arm.name if arm.track == arms[0].track else ""
         curves.append(Curve(name, [place], [mean(arm.errors)], low, high, line=False, size=9, colour=colour))
-    names = [f"{arm.name},\n{SHORT[arm.track]}" for arm in arms]
+    names = [f"{arm.name}\n{SHORT[arm.track]}" for arm in arms]
     x, y = Axis("", names=names, spans=(0.5, len(arms) + 0.5)), Axis(f"test {result.metric}", True, result.as_percent)
     papers = {arm.paper: 0 if arm.cell == "glstm" else 1 for arm in arms if arm.paper is not None}
     levels = [Level(value, f"paper {result.form(value)}", colour) for value, colour in papers.items()]

@@ -1,12 +1,13 @@
 """The report as one HTML page that needs no other file."""
 
+import re
 from html import escape
 from pathlib import Path
 
 from glstm import plots
 from glstm.report import figures
-from glstm.report.claims import Claim, claims
-from glstm.report.frontier_figure import frontier_figure
+from glstm.report.claims import PICTURE, Claim, claims
+from glstm.report.frontier_figure import frontier_chart, frontier_figure
 from glstm.report.results import TRACKS, Result, Rows
 from glstm.report.tables import figures as figures_table
 from glstm.report.words import (
@@ -32,16 +33,15 @@ def page(results: list[Result]) -> str:
     links = "".join(f'<li><a href="#{result.name}">{escape(result.title)}</a></li>' for result in results)
     warning = f"<p><strong>{SMALL_SCALE}</strong></p>" if any(result.small for result in results) else ""
     versions = "".join(f"<li>{escape(line)}</li>" for line in origin(results))
-    return whole(
-        "glstm: results",
-        TITLE,
+    body = (
         warning
         + _first_screen(results)
         + _claims(claims(results), {result.name: result for result in results})
         + f'<section id="experiments"><h2>Every experiment</h2><p>{escape(HOW)}</p><nav><ul>{links}</ul></nav></section>'
         + "".join(_section(result) for result in results)
-        + f'<section id="versions"><h2>Versions, commits and hardware</h2><ul class="soft">{versions}</ul></section>',
+        + f'<section id="versions"><h2>Versions, commits and hardware</h2><ul class="soft">{versions}</ul></section>'
     )
+    return whole("glstm: results", TITLE, re.sub(r"(?<=[0-9]) (?=%|M\b)", "\u00a0", body))  # kept on one line
 
 
 def whole(title: str, heading: str, body: str) -> str:
@@ -81,18 +81,24 @@ def _claim(claim: Claim, results: dict[str, Result], number: int) -> str:
     whose = "The paper" if claim.whose == "paper" else "Ours"
     badge = f'<span class="badge {claim.badge.replace(" ", "-")}">{claim.badge}</span>'
     evidence = "".join(f"<h4>{escape(name)}</h4>{table(rows, stacked=True)}" for name, rows in claim.evidence)
-    shown = ""
-    if claim.shows and claim.shows[1] in figures.keys(results[claim.shows[0]]):
-        shown = _figure(*figures.one(results[claim.shows[0]], claim.shows[1], f"claim {number}"))
-    elif claim.shows and claim.shows[1] == "gates":
-        result = results[claim.shows[0]]
-        if gates := [key for key in figures.keys(result) if key.startswith("gates ")]:
-            shown = _figure(*figures.one(result, gates[0], f"claim {number}"))
+    shown = _shown(claim, results, number)
     details = f"<details><summary>The figures</summary>{evidence}</details>" if evidence else ""
     return (
         f'<article class="claim"><div><p class="soft">{whose}: {badge}</p><h3>{escape(claim.says)}</h3>'
         f'<p class="verdict">{escape(claim.sentence)}</p></div>{shown}{details}</article>'
     )
+
+
+def _shown(claim: Claim, results: dict[str, Result], number: int) -> str:
+    """The claim's figure, if there is one already."""
+    if claim.shows == PICTURE:
+        drawn = frontier_chart(results) is not None
+        return '<p><a href="#frontier-picture">The picture of error against operations</a></p>' if drawn else ""
+    if claim.shows is None:
+        return ""
+    result, wanted = results[claim.shows[0]], claim.shows[1]
+    found = [key for key in figures.keys(result) if key == wanted or key.startswith(f"{wanted} ")]
+    return _figure(*figures.one(result, found[0], f"claim {number}")) if found else ""
 
 
 def _figure(caption: str, html: str) -> str:
@@ -111,7 +117,8 @@ def _track(result: Result, track: str) -> str:
     """The networks of one track, and what was tried to find their recipes."""
     rows = figures_table(result, track)
     found = "".join(
-        f"<h4>{escape(name)}</h4>{table(tries(result, search), stacked=True)}" for name, search in searches(result, track)
+        f"<h4>{escape(name)}</h4>{table(tries(result, search), stacked=True)}"
+        for name, search in searches(result, track)
     )
     missing = not_yet(result, track)
     return (
@@ -127,7 +134,9 @@ def table(rows: Rows, coloured: bool = False, stacked: bool = False) -> str:
     each row becomes a block, a line for each cell; else the table can be scrolled, if it is in a box for that."""
     head, *body = rows
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "".join(_row(row, number if coloured else None, head if stacked else None) for number, row in enumerate(body))
+    lines = "".join(
+        _row(row, number if coloured else None, head if stacked else None) for number, row in enumerate(body)
+    )
     kind = ' class="stacked"' if stacked else ""
     return f"<table{kind}><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
 
@@ -136,4 +145,6 @@ def _row(row: list[str], colour: int | None, head: list[str] | None) -> str:
     mark = "" if colour is None else f'<span class="colour c{colour % len(plots.COLOURS)}"></span>'
     first, *others = (escape(cell) for cell in row)
     names = [""] * len(others) if head is None else [f' data-name="{escape(name, quote=True)}"' for name in head[1:]]
-    return f"<tr><td>{mark}{first}</td>" + "".join(f"<td{name}>{cell}</td>" for name, cell in zip(names, others)) + "</tr>"
+    return (
+        f"<tr><td>{mark}{first}</td>" + "".join(f"<td{name}>{cell}</td>" for name, cell in zip(names, others)) + "</tr>"
+    )

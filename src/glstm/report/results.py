@@ -263,6 +263,7 @@ class Result:
         if found is None:
             return ""
         low, value, high = (
-            f"{_hundredths(one):+}" if self.as_percent else f"{one:+.1e}" for one in (found.low, found.value, found.high)
+            f"{_hundredths(one):+}" if self.as_percent else f"{one:+.1e}"
+            for one in (found.low, found.value, found.high)
         )
         return f"{value} ({low} to {high})"
