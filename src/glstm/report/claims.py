@@ -4,11 +4,24 @@ A badge is given when every experiment that a claim needs is finished; until the
 sentence says what came out so far. Networks of two tracks are never compared.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf, isfinite, log, sqrt
+from math import inf, log, sqrt
 from statistics import mean
 
+from glstm.report.comparisons import (
+    TASKS,
+    Pair,
+    Results,
+    against,
+    difference_in_words,
+    ends,
+    half,
+    is_sooner,
+    label,
+    level,
+    pairs,
+)
 from glstm.report.frontier import (
     FRONTIER,
     PAPER_ERROR,
@@ -23,37 +36,19 @@ from glstm.report.frontier import (
     points,
     searched,
 )
-from glstm.report.intervals import Difference, difference
-from glstm.report.results import LEARNT, TRACKS, Arm, Result, Rows, Run, millions, percent
+from glstm.report.intervals import difference
+from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, percent
 
 V_T = 0.01
 LITTLE = 0.003  # "little degradation" of the error: 0.3 points
 LONG = 500  # steps: "over 500"
 CHEAP = 0.25e6  # operations: what searches are asked for
 
-# The tables of the paper, which both networks run on both tracks.
-TASKS = {
-    "table1-adding1000": "adding, 1000 steps",
-    "table1-adding2000": "adding, 2000 steps",
-    "table1-smnist": "sequential MNIST",
-    "table2-pmnist": "permuted MNIST",
-    "table1-scifar": "sequential CIFAR-10",
-}
-PAPER = {  # errors of the g-LSTM and of the LSTM there
-    "table1-adding1000": ("3.8e-05", "1.4e-03"),
-    "table1-adding2000": ("1.3e-03", "1.6e-01"),
-    "table1-smnist": ("1.30 %", "1.80 %"),
-    "table2-pmnist": ("7.50 %", "8.40 %"),
-    "table1-scifar": ("41.10 %", "41.80 %"),
-}
 BESIDE = {"lstm-longer"}  # arms that are shown, but that no claim needs
 
 HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "not judged yet"
 PICTURE = ("", "frontier")  # the one on the first screen
 NOTHING = "No network of this is finished under this protocol."
-
-Results = dict[str, Result]
-Pair = tuple[Result, Arm, Arm]  # a network with gates, and the plain one that it is compared with
 
 
 @dataclass(frozen=True)
@@ -92,36 +87,6 @@ def _sentence(badge: str, parts: list[str]) -> str:
     return f"So far: {text}." if badge == OPEN else f"{text[0].upper()}{text[1:]}."
 
 
-def pairs(results: Results, track: str, names: list[str] | None = None) -> Iterator[Pair]:
-    """All pairs of twins of a track, each once, even if several experiments show them."""
-    seen = set()
-    for name in results if names is None else (name for name in names if name in results):
-        for gated, plain in results[name].twins(track):
-            if name != "gradflow" and (gated.recipes, plain.recipes) not in seen:
-                seen.add((gated.recipes, plain.recipes))
-                yield results[name], gated, plain
-
-
-def epoch(value: float, epochs: int) -> str:
-    return f"{value:g}" if isfinite(value) else f"not in {epochs}"
-
-
-def level(arm: Arm) -> str:
-    """The error at which its task counts as learnt."""
-    value = LEARNT.get(arm.task, 0.0)
-    return f"{100 * value:g} %" if arm.runs[0].summary["as_percent"] else f"{value:g}"
-
-
-def is_sooner(gated: Arm, plain: Arm) -> bool:
-    return gated.learnt_typically < plain.learnt_typically
-
-
-def label(result: Result, arm: Arm) -> str:
-    """A pair in words."""
-    task = TASKS.get(result.name, result.title)
-    return task + arm.name.removeprefix("g-LSTM")
-
-
 def _sooner(results: Results) -> Claim:
     parts, evidence, counted = [], [], []
     for track in TRACKS:
@@ -143,8 +108,8 @@ def _sooner(results: Results) -> Claim:
         short, long = ([is_sooner(g, p) for _, g, p in lengths if _is_long(g) == beyond] for beyond in (False, True))
         counted += long
         parts.append(
-            f"adding from three starts, it is sooner in {sum(short)} of {len(short)} comparisons up to {LONG} steps and "
-            f"in {sum(long)} of {len(long)} beyond"
+            f"adding from three starts, it is sooner in {sum(short)} of {len(short)} comparisons up to {LONG} steps "
+            f"and in {sum(long)} of {len(long)} beyond"
         )
     badge = _badge(finished(results, *TASKS, "adding-lengths"), sum(counted), len(counted))
     says = "The g-LSTM converges faster than the LSTM, above all on sequences of more than 500 steps."
@@ -165,10 +130,6 @@ def _said_sooner(track: str, compared: list[Pair]) -> str:
 
 def _but(tasks: list[str]) -> str:
     return f" (not on {', '.join(tasks)})" if tasks else ""
-
-
-def half(arm: Arm) -> str:
-    return epoch(arm.learnt_typically, arm.epochs)
 
 
 def _is_long(arm: Arm) -> bool:
@@ -215,31 +176,6 @@ def _said_lower(track: str, compared: list[Pair]) -> str:
 def _spread(results: Results) -> tuple[str, str] | None:
     shown = [name for name in ("table1-smnist", *TASKS) if name in results and results[name].twins()]
     return (shown[0], "seeds") if shown else None
-
-
-def against(result: Result, gated: Arm, plain: Arm) -> str:
-    """Two networks in words."""
-    text = f"{result.spread(gated.errors)}, the LSTM at {result.spread(plain.errors)}"
-    found = gated.minus(plain)
-    return f"{text} (difference {difference_in_words(result, found)})" if found else text
-
-
-def difference_in_words(result: Result, found: Difference) -> str:
-    unit = " points" if result.as_percent else ""
-    value, interval = result.interval(found).removesuffix(")").split(" (")
-    return f"{value}{unit}, 95 % interval {interval}"
-
-
-def ends(compared: list[Pair]) -> Rows:
-    """Where both networks end, and whether the difference is more than chance."""
-    rows: Rows = [["", "paper: g-LSTM", "paper: LSTM", "g-LSTM", "LSTM", "seeds", "difference, 95 % interval"]]
-    for result, gated, plain in compared:
-        paper = ["" if arm.paper is None else result.form(arm.paper) for arm in (gated, plain)]
-        counts = [len(arm.runs) for arm in (gated, plain)]
-        seeds = str(counts[0]) if counts[0] == counts[1] else f"{counts[0]} and {counts[1]}"
-        own = [result.spread(arm.errors) for arm in (gated, plain)]
-        rows.append([label(result, gated), *paper, *own, seeds, result.interval(gated.minus(plain))])
-    return rows
 
 
 def _adapts(results: Results) -> Claim:
@@ -305,8 +241,8 @@ def _budget(results: Results) -> Claim:
         cost = difference(errors, wide.errors)
         good = (exact < mean(wide.operations) / 10) + (mean(errors) - mean(wide.errors) <= LITTLE)
         parts.append(
-            f"by the paper's recipe a charge of lambda = 1 leaves {_share(_column(charged, 'open_share'))} of the updates "
-            f"and {millions(exact)} of {millions(mean(wide.operations))} operations, and the error is "
+            f"by the paper's recipe a charge of lambda = 1 leaves {_share(_column(charged, 'open_share'))} of the "
+            f"updates and {millions(exact)} of {millions(mean(wide.operations))} operations, and the error is "
             f"{result.spread(errors)} where the network with wide gates and no charge has {result.spread(wide.errors)}"
             + (f" (difference {difference_in_words(result, cost)})" if cost else "")
         )
@@ -367,10 +303,10 @@ def _thrift(results: Results) -> Claim:
     if gated and plain:
         best = min(gated, key=lambda point: point.operations)
         parts.append(
-            f"{len(unbeaten)} of {len(gated)} g-LSTMs are beaten by no LSTM in error and operations at once; the cheapest "
-            f"is at {percent(best.error)} with {millions(best.operations)} operations, where the LSTM needs "
-            f"{_rival(cheapest(plain, best.error))}, and the paper's network is at {percent(PAPER_ERROR)} with "
-            f"{millions(PAPER_EXACT)}"
+            f"{len(unbeaten)} of {len(gated)} g-LSTMs are beaten by no LSTM in error and operations at once; the "
+            f"cheapest is at {percent(best.error)} with {millions(best.operations)} operations; the cheapest LSTM "
+            f"that is as good takes {_rival(cheapest(plain, best.error))}; the paper's network is at "
+            f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
         )
     elif tried:
         parts.append(_by_validation(tried))
@@ -382,18 +318,20 @@ def _thrift(results: Results) -> Claim:
 def _by_validation(tried: list[Searched]) -> str:
     """What the searches say, each of one seed."""
     plain, moved = (best_searched(tried, kind_of(True, moving), CHEAP) for moving in (False, True))
-    small = min(
-        (one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT),
-        key=lambda one: one.error,
-        default=None,
+    small = [one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT]
+    parts = [f"{_found(plain)} operations"] if plain else []
+    parts += [f"{_found(moved)} where images move"] if moved else []
+    gated = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
+    best = [f"the best LSTM that small at {_found(min(small, key=lambda one: one.error))}"] if small else []
+    said = " and ".join([*gated, *best]) or "no network that small"
+    return (
+        f"the searches (validation error, one seed) have {said}; the paper's network, in the same count, is at "
+        f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
     )
-    parts = [f"{percent(plain.error)} with {millions(plain.operations)} operations"] if plain else []
-    parts += [f"{percent(moved.error)} with {millions(moved.operations)} where images move"] if moved else []
-    text = f"the searches (validation error, one seed) have a g-LSTM at {' and at '.join(parts)}" if parts else ""
-    if small:
-        text += f"{', ' if text else 'in the searches (validation error, one seed) '}the best LSTM with no more operations than "
-        text += f"the paper's network is at {percent(small.error)} with {millions(small.operations)}"
-    return f"{text}; the paper's network, in the same count, is at {percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
+
+
+def _found(one: Searched) -> str:
+    return f"{percent(one.error)} with {millions(one.operations)}"
 
 
 def _thrifty(results: Results, point: Point) -> list[str]:
@@ -403,7 +341,7 @@ def _thrifty(results: Results, point: Point) -> list[str]:
 
 def _rival(point: Point | None) -> str:
     return (
-        "more than any that was tested"
+        "more than any that was tested here"
         if point is None
         else f"{millions(point.operations)} ({point.label}, {percent(point.error)})"
     )

@@ -109,16 +109,15 @@ def _learning(result: Result, track: str, shown: list[Arm]) -> Chart:
 
 
 def _lengths(arms: list[Arm]) -> Chart:
-    """The epoch by which half of the seeds have learnt the task, against the number of steps; a curve for each start."""
+    """The epoch by which half of the seeds have learnt the task, against steps; a curve for each network and start."""
     found: dict[str, list[tuple[float, float]]] = {}
     for arm in arms:
         place = arm.runs[0].summary["steps"], arm.learnt_typically
         found.setdefault(re.sub("N = [0-9]+, ", "", arm.name), []).append(place)
-    curves = [
-        Curve(name, *([*column] for column in zip(*places)), marks=True)
-        for name, every in found.items()
-        if (places := [place for place in every if place[1] < math.inf])
-    ]
+    curves = []
+    for name, every in found.items():
+        if places := [place for place in every if place[1] < math.inf]:
+            curves.append(Curve(name, [steps for steps, _ in places], [epoch for _, epoch in places], marks=True))
     caption = "The epoch by which half of the seeds have learnt the task, against steps; no mark: fewer than half do."
     return Chart(caption, curves, Axis("steps", log=True), Axis("epoch", log=True))
 

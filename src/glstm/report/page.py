@@ -37,7 +37,8 @@ def page(results: list[Result]) -> str:
         warning
         + _first_screen(results)
         + _claims(claims(results), {result.name: result for result in results})
-        + f'<section id="experiments"><h2>Every experiment</h2><p>{escape(HOW)}</p><nav><ul>{links}</ul></nav></section>'
+        + f'<section id="experiments"><h2>Every experiment</h2><p>{escape(HOW)}</p><nav><ul>{links}</ul></nav>'
+        + "</section>"
         + "".join(_section(result) for result in results)
         + f'<section id="versions"><h2>Versions, commits and hardware</h2><ul class="soft">{versions}</ul></section>'
     )
@@ -131,14 +132,14 @@ def _track(result: Result, track: str) -> str:
 
 def table(rows: Rows, coloured: bool = False, stacked: bool = False) -> str:
     """`coloured`: each row begins with a mark in the colour that the figures draw it in. `stacked`: on a narrow page
-    each row becomes a block, a line for each cell; else the table can be scrolled, if it is in a box for that."""
+    each row becomes a block, a line for each cell."""
     head, *body = rows
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = "".join(
         _row(row, number if coloured else None, head if stacked else None) for number, row in enumerate(body)
     )
-    kind = ' class="stacked"' if stacked else ""
-    return f"<table{kind}><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+    content = f"<thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<div class="scroll"><table class="stacked">{content}</div>' if stacked else f"<table>{content}"
 
 
 def _row(row: list[str], colour: int | None, head: list[str] | None) -> str:

@@ -185,7 +185,8 @@ class Arm:
     def learnt_count(self) -> str:
         """'never' is said only where no seed learns."""
         count = sum(epoch < inf for epoch in self.learnt)
-        return f"{count} of {len(self.runs)} seeds" if count else f"never ({len(self.runs)} seeds)"
+        seeds = f"{len(self.runs)} seed" + ("" if len(self.runs) == 1 else "s")
+        return f"{count} of {seeds}" if count else f"never ({seeds})"
 
     @property
     def operations(self) -> list[float]:
