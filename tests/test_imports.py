@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "describe": {"gated", "gates", "registry", "times", "weights"},
     "pretrained": {"describe", "models"},
     "series": set(),
-    "data": {"scaling"},
+    "data": {"masks", "scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {
         "", "advice", "analysis", "data", "describe", "fused", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
