@@ -165,11 +165,11 @@ def _said_lower(track: str, compared: list[Pair]) -> str:
         ((result, gated, plain),) = compared
         return f"{_in_text(track)} the g-LSTM is at {against(result, gated, plain)} on {TASKS[result.name]}"
     found = [(TASKS[result.name], gated.minus(plain)) for result, gated, plain in compared]
-    lower = [task for task, one in found if one is not None and one.lower]
+    not_so = [task for task, one in found if one is None or not one.lower]
     higher = [task for task, one in found if one is not None and one.higher]
     return (
-        f"{_in_text(track)} the g-LSTM's error is lower by more than chance on {len(lower)} of {len(compared)} tasks "
-        f"({', '.join(lower) or 'none'}) and higher on {len(higher)} ({', '.join(higher) or 'none'})"
+        f"{_in_text(track)} the g-LSTM's error is lower by more than chance on {len(found) - len(not_so)} of "
+        f"{len(found)} tasks{_but(not_so)}" + (f", and higher on {', '.join(higher)}" if higher else "")
     )
 
 
@@ -245,6 +245,7 @@ def _budget(results: Results) -> Claim:
             f"updates and {millions(exact)} of {millions(mean(wide.operations))} operations, and the error is "
             f"{result.spread(errors)} where the network with wide gates and no charge has {result.spread(wide.errors)}"
             + (f" (difference {difference_in_words(result, cost)})" if cost else "")
+            + f"; {mean(map(_never_open, charged.finished)):.0f} of {charged.runs[0].recipe['units']} units never open"
         )
     badge = _badge(finished(results, "budget", "table1-smnist"), good, 2)
     badge = badge if parts else OPEN

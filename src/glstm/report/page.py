@@ -12,11 +12,11 @@ from glstm.report.results import TRACKS, Result, Rows
 from glstm.report.tables import figures as figures_table
 from glstm.report.words import (
     ASKED,
-    EARLIER,
     HOW,
     SMALL_SCALE,
     TITLE,
     answer,
+    earlier,
     five_rows,
     not_yet,
     origin,
@@ -63,7 +63,7 @@ def _first_screen(results: list[Result]) -> str:
     ]
     return (
         f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{frontier_figure(results)}{by_track[1]}'
-        f"<p>{escape(EARLIER)}</p>"
+        f"<p>{escape(earlier(results))}</p>"
     )
 
 

@@ -6,12 +6,12 @@ from glstm.report.claims import Claim, claims
 from glstm.report.results import EARLY, LAST, TRACKS, Arm, Result, Rows, millions
 from glstm.report.words import (
     ASKED,
-    EARLIER,
     HOW,
     SMALL_SCALE,
     TITLE,
     answer,
     chosen,
+    earlier,
     five_rows,
     not_yet,
     origin,
@@ -84,7 +84,7 @@ def document(results: list[Result]) -> str:
         f"## {TITLE}",
         ASKED,
         *(f"- {sentence}" for sentence in answer(results)),
-        EARLIER,
+        *([text] if (text := earlier(results)) else []),
     ]
     for track in ("paper", "best"):
         parts += [f"**{TRACKS[track]}**", markdown(five_rows(results, track))]

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from glstm.report.claims import claims
+from glstm.report.claims import OPEN, claims
 from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, pairs
 from glstm.report.results import LAST, Result, Rows, Run, Search
 
@@ -79,6 +79,12 @@ def _sooner(pair: Pair) -> bool:
 def _lower(pair: Pair) -> bool:
     found = pair[1].minus(pair[2])
     return found is not None and found.lower
+
+
+def earlier(results: list[Result]) -> str:
+    """Where the rest is, as long as there is one."""
+    whole = all(claim.badge != OPEN for claim in claims(results)) and not any(result.missing for result in results)
+    return "" if whole or any(result.small for result in results) else EARLIER
 
 
 def five_rows(results: list[Result], track: str) -> Rows:
