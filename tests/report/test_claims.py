@@ -15,7 +15,7 @@ from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
 from glstm.report.results import LEARNT, Arm, Missing, Result, Run, Search, Try
 from glstm.report.tables import document
-from glstm.report.words import answer, five_rows
+from glstm.report.words import answer, five_rows, notes
 
 NEVER = 10_000
 MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}}
@@ -215,6 +215,22 @@ def test_searches_alone_are_shown_as_what_they_are():
     assert any(curve.hollow and curve.name.endswith(": validation, one seed") for curve in chart.curves)
     assert "of 8 tries are trained" in document(results)
     assert "not trained yet" in page([named(results, "small")])
+
+
+def test_a_choice_at_the_edge_of_a_grid_or_worse_than_the_papers_is_noted():
+    table = named(made_up(), "table1-smnist")
+    assert notes(table, "best") == notes(table, "paper") == []
+    own = table.arm("lstm-best")
+    *rest, last = own.search.tries
+    better = replace(own, search=Search([*rest, replace(last, validation=0.021)], len(rest)))
+    changed = replace(table, arms=[better if arm is own else arm for arm in table.arms])
+    assert notes(changed, "best") == [
+        "LSTM: the rate chosen is the largest of the grid, so a larger one may be better.",
+        "LSTM: in the searches its validation error was lower by the paper's recipe (2.00 %) than in this grid "
+        "(2.10 %).",
+    ]
+    assert notes(changed, "paper") == []
+    assert all(line in document([changed]) for line in notes(changed, "best"))
 
 
 def test_an_arm_beside_the_claims_may_be_missing():

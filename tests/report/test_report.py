@@ -155,6 +155,19 @@ def test_the_page_is_whole_and_needs_nothing_else(results):
     assert text.count("<figure>") == text.count('role="img" aria-label="') == 2 * (1 + 1 + 1 + 1 + 2)
 
 
+def test_on_a_narrow_page_every_cell_has_its_own_line():
+    """So no column falls off the edge: the style sheet stacks cells, which must say what they are."""
+    text = page(load(COMMITTED, []))
+    tables = re.findall("<table.*?</table>", text)
+    assert len(tables) > 5
+    for one in tables:
+        assert one.startswith('<table class="stacked">')
+        head = len(re.findall("<th>", one))
+        assert re.findall("<td[^>]*>", one).count("<td>") == one.count("<tr>") - 1  # the first of each row
+        assert one.count(' data-name="') == (head - 1) * (one.count("<tr>") - 1)
+    assert text.count('<div class="wide-only">') == text.count('<div class="narrow-only">') == 1
+
+
 def test_a_page_is_the_same_whenever_it_is_made_and_its_figures_keep_their_ids_apart(results):
     import matplotlib
 

@@ -322,13 +322,14 @@ def _by_validation(tried: list[Searched]) -> str:
     small = [one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT]
     parts = [f"{_found(plain)} operations"] if plain else []
     parts += [f"{_found(moved)} where images move"] if moved else []
-    gated = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
-    best = [f"the best LSTM that small at {_found(min(small, key=lambda one: one.error))}"] if small else []
-    said = " and ".join([*gated, *best]) or "no network that small"
-    return (
-        f"the searches (validation error, one seed) have {said}; the paper's network, in the same count, is at "
-        f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
-    )
+    said = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
+    limit = f"the paper's network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
+    if small:
+        best = min(small, key=lambda one: one.error)
+        said.append(f"the best LSTM so far that takes no more operations than {limit} at {percent(best.error)}")
+    else:
+        said.append(f"no LSTM yet that takes no more operations than {limit}")
+    return f"the searches (validation error, one seed) have {', and '.join(said)}"
 
 
 def _found(one: Searched) -> str:

@@ -19,6 +19,7 @@ from glstm.report.words import (
     earlier,
     five_rows,
     not_yet,
+    notes,
     origin,
     searches,
     tries,
@@ -121,11 +122,11 @@ def _track(result: Result, track: str) -> str:
         f"<h4>{escape(name)}</h4>{table(tries(result, search), stacked=True)}"
         for name, search in searches(result, track)
     )
-    missing = not_yet(result, track)
+    said = [*notes(result, track), not_yet(result, track)]
     return (
         f"<h3>{escape(TRACKS[track])}</h3>"
         + (table(rows, stacked=True) if rows else "")
-        + (f'<p class="soft">{escape(missing)}</p>' if missing else "")
+        + "".join(f'<p class="soft">{escape(text)}</p>' for text in said if text)
         + (f"<details><summary>What was tried, and what validation chose</summary>{found}</details>" if found else "")
     )
 

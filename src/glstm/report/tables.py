@@ -14,6 +14,7 @@ from glstm.report.words import (
     earlier,
     five_rows,
     not_yet,
+    notes,
     origin,
 )
 
@@ -95,6 +96,7 @@ def document(results: list[Result]) -> str:
             parts += [f"**{TRACKS[track]}**"]
             parts += [markdown(rows)] if (rows := figures(result, track)) else []
             parts += [f"Chosen by validation: {' '.join(lines)}"] if (lines := chosen(result, track)) else []
+            parts += [" ".join(lines)] if (lines := notes(result, track)) else []
             parts += [text] if (text := not_yet(result, track)) else []
     parts += ["## Versions, commits and hardware", *(f"- {line}" for line in origin(results))]
     return "\n\n".join(parts) + "\n"

@@ -1,11 +1,12 @@
 """What is the same in the document and on the page: the question, the answer, and how it was done, in words."""
 
 from collections import Counter
+from math import inf
 from typing import Any
 
 from glstm.report.claims import OPEN, claims
 from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, pairs
-from glstm.report.results import LAST, Result, Rows, Run, Search
+from glstm.report.results import LAST, Result, Rows, Run, Search, Try
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
 ASKED = (
@@ -160,6 +161,33 @@ def chosen(result: Result, track: str) -> list[str]:
         error = "diverged" if one.validation is None else result.form(one.validation)
         lines.append(f"{name}: {said(one.change)} (validation error {error}, of {len(search.tries)} tries).")
     return lines
+
+
+def notes(result: Result, track: str) -> list[str]:
+    """What speaks against taking a search's choice for the best there is."""
+    found = []
+    own = {arm.key: arm for arm in (*result.arms, *result.missing) if arm.search is not None}
+    for arm in (arm for arm in own.values() if arm.track == track):
+        one = _chosen(arm.search)
+        rates = {tried.change["lr"] for tried in _tries(arm.search) if "lr" in tried.change}
+        if one is not None and len(rates) > 1 and one.change.get("lr") == max(rates):
+            found.append(f"{arm.name}: the rate chosen is the largest of the grid, so a larger one may be better.")
+        other = own.get(arm.key.removesuffix("-best")) if track == "best" else None
+        before = None if other is None or other is arm else _chosen(other.search)
+        if one and before and (one.validation or 0.0) > (before.validation or inf):
+            found.append(
+                f"{arm.name}: in the searches its validation error was lower by the paper's recipe "
+                f"({result.form(before.validation or 0.0)}) than in this grid ({result.form(one.validation or 0.0)})."
+            )
+    return found
+
+
+def _tries(search: Search | None) -> list[Try]:
+    return [] if search is None else search.tries
+
+
+def _chosen(search: Search | None) -> Try | None:
+    return None if search is None or search.chosen is None else search.tries[search.chosen]
 
 
 def not_yet(result: Result, track: str) -> str:
