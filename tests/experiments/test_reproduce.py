@@ -17,6 +17,9 @@ from glstm.experiments.experiment import TINY, Arm, Experiment
 from glstm.experiments.runner import ALIKE, Runner, populations, trained, wanted, write_result
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
+from glstm.report.page import page
+from glstm.report.reading import load
+from glstm.report.tables import document
 from glstm.training.display import Display, EpochRow
 from glstm.training.fabric import make_fabric
 from small_runs import SMALL, StopAfter
@@ -41,7 +44,8 @@ def noise_for_images(monkeypatch):
 
 
 def run(experiments, store: Store, should_stop=lambda: False) -> bool:
-    runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": "CPU"})
+    machine = {"device": "CPU", "commit": "0123456789abcdef", "software": {}}
+    runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, machine)
     while todo := [one for one in wanted(experiments, store) if one.missing(store.summary(one.recipe))]:
         if not all(runner.train(part, Display(), should_stop) for part in populations(todo, lambda recipe: 4)):
             return False
@@ -79,6 +83,9 @@ def test_every_experiment_leads_to_its_json(name, tmp_path, noise_for_images):
                 assert set(experiment.thresholds) <= set(tested)
             if "gradient flow" in arm.probes:
                 assert len(summary["probes"]["gradient flow"]) == 784
+    found = load(tmp_path, [name])  # and to its report
+    assert all(arm.name in document(found) for arm in experiment.arms)
+    assert f'id="{name}"' in page(found)
     assert run([experiment], store)  # nothing is left to do: nothing could be trained twice
     before = (tmp_path / f"{name}.json").read_bytes()
     assert write_result(experiment, store, tmp_path, small=True)

@@ -297,6 +297,15 @@ def test_what_is_wrong_with_a_result_is_said(results, change, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("curve", [{}, {"epoch": [1], "test_error": [None], "mean_k": [None]}])
+def test_a_network_that_diverged_needs_no_curve(results, curve):
+    changed(results, lambda content: content["arms"][0]["runs"][0].update(diverged=True, curve=curve, operations=None))
+    arm = load(results, ["one"])[0].arms[0]
+    assert len(arm.errors) == 1
+    assert arm.learnt_count == "1 of 2 seeds"
+    assert "| 2, 1 diverged |" in document(load(results, ["one"]))
+
+
 def test_a_network_is_not_compared_with_one_that_is_missing(results):
     changed(results, set_in("arms", 0, "twin", "third"))
     assert load(results, ["one"])[0].twins() == []

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +137,9 @@ def _run(content: Any, where: str) -> dict[str, Any]:
     _checked(content["recipe"], RECIPE, f"the recipe of {where}")
     for part in content["trained"]:
         _checked(_checked(part, TRAINED, f"'trained' of {where}")["machine"], MACHINE, f"the machine of {where}")
-    if content["diverged"]:  # it may have stopped before the first epoch's end
-        content["curve"] = {name: content["curve"].get(name, []) for name in CURVE}
+    if content["diverged"]:  # it may have stopped before the first epoch's end, and its errors may be no numbers
+        columns = {name: content["curve"].get(name) or [] for name in CURVE}
+        content["curve"] = {name: [inf if value is None else value for value in columns[name]] for name in CURVE}
     curve = _checked(content["curve"], CURVE, f"the curve of {where}")
     lengths = {len(curve[name]) for name in CURVE}
     if len(lengths) > 1 or (lengths == {0} and not content["diverged"]):
