@@ -156,6 +156,10 @@ def test_the_figures_stand_where_they_belong(smnist):
     assert half["glstm"] == half["glstm-best"]
     assert f"Half of its seeds are under 5 % by epoch {half['glstm']} on both tracks" in text
     assert f"by epoch {half['lstm']} by the paper's recipe and by epoch {half['lstm-best']} at its best" in text
+    get_there = sum(min(run["curve"]["test_error"]) <= LEARNT["smnist"] for run in smnist["lstm"]["runs"])
+    assert f"{get_there} of the LSTM's {len(smnist['lstm']['runs'])} seeds get there in 120 epochs, else all do" in text
+    tested = {json.dumps(run["recipe"]) for one in RESULTS.values() for arm in one["arms"] for run in arm["runs"]}
+    assert f"{len(tested)} networks are finished and tested" in text
     ends = sorted(errors(smnist["lstm"]))
     assert f"between {percent(ends[0])} and {percent(ends[-1])}, with a median of {percent(median(ends))}" in text
 
