@@ -23,6 +23,7 @@ COLOURS = ("#2563a8", "#555b63", "#c2452d", "#2f8f5b", "#8250b8", "#b7791f", "#0
 BAND = 0.18  # opacity of the range over seeds
 
 FEW_TICKS, MANY_TICKS = 4, 8  # on an axis
+MOST_TICKS = 10  # at 1, 2, 5: thinned out, these would be hard to read
 BAND_COLUMNS = 200  # no picture here is wide enough to show more
 SHORT_CURVE = 3  # points; with fewer a line alone does not show them
 TEXT_HEIGHT = 0.065  # height of a level's text, as a share of the axes
@@ -30,7 +31,10 @@ TEXT_HEIGHT = 0.065  # height of a level's text, as a share of the axes
 
 @dataclass(frozen=True)
 class Curve:
-    """y against x, as a line, as marks, or both; `low` and `high`, where given, are the range over seeds."""
+    """y against x, as a line, as marks, or both; `low` and `high`, where given, are the range over seeds.
+
+    Around a line the range is a band, around marks alone a bar. `texts` are written beside the marks.
+    """
 
     name: str
     x: Sequence[float]
@@ -40,6 +44,10 @@ class Curve:
     line: bool = True
     marks: bool = False
     colour: int | None = None  # number of its colour; None: the number of the curve
+    hollow: bool = False
+    size: float | None = None  # of a mark
+    texts: Sequence[str] = ()
+    marker: str = "o"
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Axis:
-    """`zero`: where 0 is drawn on a log axis. `ticks`: exactly these. `spans`: further values that must be visible."""
+    """`zero`: where 0 is drawn on a log axis. `ticks`: exactly these. `spans`: further values that must be visible.
+
+    `names`: texts at 1, 2, 3 and so on, instead of numbers.
+    """
 
     label: str
     log: bool = False
@@ -62,10 +73,13 @@ class Axis:
     zero: float | None = None
     ticks: Sequence[float] | None = None
     spans: Sequence[float] = ()
+    names: Sequence[str] = ()
 
     def form(self, value: float) -> str:
         if value == self.zero:
             return "0"
+        if self.names:
+            return self.names[int(value) - 1]
         if self.percent:
             return f"{100 * value:g} %"
         return f"{value:.0e}".replace("e-0", "e-") if value and not 0.001 <= abs(value) < 1e5 else f"{value:g}"
@@ -90,6 +104,8 @@ class Axis:
 
         if self.ticks is not None:
             return list(self.ticks)
+        if self.names:
+            return [*range(1, len(self.names) + 1)]
         found = _log_ticks(low, high) if self.log else None
         if found is None:
             steps = MaxNLocator(MANY_TICKS - 2, integer=self.whole, steps=[1, 2, 2.5, 4, 5, 10]).tick_values(low, high)
@@ -102,11 +118,16 @@ class Axis:
 def _log_ticks(low: float, high: float) -> list[float] | None:
     """Powers of ten, as many as can be read, and if they are few, more between them. None: even those are too few."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+    for steps, most in (
+        ((1,), math.inf),
+        ((1, 2, 5), MOST_TICKS),
+        ((1, 3), math.inf),
+        ((1, 1.5, 2, 3, 5, 7), math.inf),
+    ):
         found = [step * 10.0**decade for decade in decades for step in steps]
         within = [float(f"{tick:.6g}") for tick in found if low <= tick <= high]
-        if len(within) >= FEW_TICKS:
-            return within[:: math.ceil(len(within) / MANY_TICKS)]
+        if FEW_TICKS <= len(within) <= most:
+            return within if most == MOST_TICKS else within[:: math.ceil(len(within) / MANY_TICKS)]
     return None
 
 
@@ -179,19 +200,26 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[floa
         found = np.where(np.isfinite(values), values, np.nan)
         return np.maximum(found, up[0]) if y.log else found
 
-    marks = curve.marks or len(curve.x) < SHORT_CURVE
+    marks = curve.marks or not curve.line or len(curve.x) < SHORT_CURVE
     axes.plot(
         curve.x,
         drawable(curve.y),
         color=colour,
         label=curve.name,
         linewidth=1.6 if curve.line else 0,
-        marker="o" if marks else "",
-        markersize=6.5 if not curve.line else 4.5,
-        markeredgewidth=0,
+        marker=curve.marker if marks else "",
+        markersize=curve.size or (6.5 if not curve.line else 4.5),
+        markerfacecolor="none" if curve.hollow else colour,
+        markeredgewidth=1.1 if curve.hollow else 0,
         clip_on=False,  # all of it lies within the limits
     )
-    if curve.low and curve.high:
+    for x, height, text in zip(curve.x, curve.y, curve.texts):
+        axes.annotate(
+            text, (x, height), xytext=(6, 5), textcoords="offset points", color=colour, fontsize="small", clip_on=False
+        )
+    if curve.low and curve.high and not curve.line:
+        axes.vlines(curve.x, drawable(curve.low), drawable(curve.high), color=colour, linewidth=1.4, clip_on=False)
+    elif curve.low and curve.high:
         x, low, high = _in_columns(curve.x, drawable(curve.low), drawable(curve.high))
         axes.fill_between(x, low, high, color=colour, alpha=BAND, linewidth=0, clip_on=False)
 

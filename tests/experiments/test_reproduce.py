@@ -17,6 +17,9 @@ from glstm.experiments.experiment import TINY, Arm, Experiment
 from glstm.experiments.runner import ALIKE, Runner, populations, trained, wanted, write_result
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
+from glstm.report.page import page
+from glstm.report.reading import load
+from glstm.report.tables import document
 from glstm.training.display import Display, EpochRow
 from glstm.training.fabric import make_fabric
 from small_runs import SMALL, StopAfter
@@ -41,7 +44,8 @@ def noise_for_images(monkeypatch):
 
 
 def run(experiments, store: Store, should_stop=lambda: False) -> bool:
-    runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, {"device": "CPU"})
+    machine = {"device": "CPU", "commit": "0123456789abcdef", "software": {}}
+    runner = Runner(store, make_fabric("cpu"), None, {"device": "cpu"}, machine)
     while todo := [one for one in wanted(experiments, store) if one.missing(store.summary(one.recipe))]:
         if not all(runner.train(part, Display(), should_stop) for part in populations(todo, lambda recipe: 4)):
             return False
@@ -79,6 +83,9 @@ def test_every_experiment_leads_to_its_json(name, tmp_path, noise_for_images):
                 assert set(experiment.thresholds) <= set(tested)
             if "gradient flow" in arm.probes:
                 assert len(summary["probes"]["gradient flow"]) == 784
+    found = load(tmp_path, [name])  # and to its report
+    assert all(arm.name in document(found) for arm in experiment.arms)
+    assert f'id="{name}"' in page(found)
     assert run([experiment], store)  # nothing is left to do: nothing could be trained twice
     before = (tmp_path / f"{name}.json").read_bytes()
     assert write_result(experiment, store, tmp_path, small=True)
@@ -115,7 +122,7 @@ def test_validation_chooses_and_the_chosen_one_is_trained_on_all_data(tmp_path):
     assert write_result(experiment, store, tmp_path, small=False)
     (arm,) = json.loads((tmp_path / "choice.json").read_text())["arms"]
     assert [one["change"] for one in arm["search"]["tries"]] == list(TRIES)
-    assert arm["search"]["tries"][1]["validation"] is None
+    assert (arm["search"]["tries"][1]["validation"], arm["search"]["tries"][1]["diverged"]) == (None, True)
     assert arm["search"]["chosen"] == TRIES.index(best)
     assert all("validation" not in one["recipe"]["data"] for one in arm["runs"])
 
@@ -124,10 +131,11 @@ def test_what_takes_too_many_operations_is_not_chosen(tmp_path):
     sizes = replace(CHOSEN, tries=tuple({"units": units} for units in (3, 9, 5)))
     store = Store(tmp_path)
     assert run([Experiment("sizes", "", "", (sizes,))], store)
-    found = outcome(sizes, store)
-    assert found.operations[0] < found.operations[2] < found.operations[1]
-    most = replace(sizes, most_operations=found.operations[2])
-    assert outcome(most, store).chosen == (0 if found.errors[0] <= found.errors[2] else 2)
+    found = outcome(sizes, store).as_dict(sizes)["tries"]
+    small, large, middle = (one["operations"] for one in found)
+    assert small < middle < large
+    most = replace(sizes, most_operations=middle)
+    assert outcome(most, store).chosen == (0 if found[0]["validation"] <= found[2]["validation"] else 2)
     assert outcome(replace(sizes, most_operations=1.0), store).chosen == 0  # the cheapest
 
 
@@ -173,7 +181,7 @@ def test_an_arm_that_is_finished_is_written_and_the_others_are_named(tmp_path):
     assert write_result(PAIR, store, tmp_path, small=False)
     result = json.loads((tmp_path / "pair.json").read_text())
     assert [arm["key"] for arm in result["arms"]] == ["l"]
-    assert result["missing"] == ["gated"]
+    assert [arm["name"] for arm in result["missing"]] == ["gated"]
 
 
 def test_a_part_does_not_take_the_place_of_what_has_more(tmp_path):

@@ -26,7 +26,7 @@ from glstm.experiments.store import Store
 from glstm.models import SequenceModel
 from glstm.pretrained import load_model, save_pretrained
 from glstm.report import page as results_page
-from glstm.report import results, tables
+from glstm.report import reading, tables
 from glstm.report.run_page import runs_page
 from glstm.report.runs import load_runs
 from glstm.scaling import Rescale, Standardize
@@ -138,7 +138,7 @@ def report_run(folder: Path, draw: random.Random) -> None:
 
 
 def report_results(folder: Path, draw: random.Random) -> None:
-    found = results.load(folder, [])
+    found = reading.load(folder, [])
     tables.document(found)
     if draw.random() < RARELY:
         results_page.page(found)
@@ -187,6 +187,7 @@ def summary_of(recipe: dict[str, Any], probes: dict[str, Any] | None = None) -> 
     usual = {"thresholds": rows, "gates": {"before": gates, "after": gates}, "gradient flow": [1.0, 0.1, 0.0]}
     return {
         "recipe": recipe, "steps": 12, "metric": "error", "as_percent": True,
+        "diverged": False, "operations": 1e6,
         "curve": {"epoch": [1, 2, 3], "test_error": [0.5, 0.2, 0.02], "mean_k": [1.0, 0.5, 0.25], "seconds": [1, 1, 1]},
         "probes": usual if probes is None else probes,
         "trained": [{"machine": MACHINE, "epochs": 3, "seconds": 30.0}],
@@ -194,17 +195,21 @@ def summary_of(recipe: dict[str, Any], probes: dict[str, Any] | None = None) -> 
 
 
 def experiments() -> dict[str, bytes]:
-    recipe = {"task": "smnist", "epochs": 3, "seed": 0, "cell": "glstm", "data": {"shift": 1}}
+    recipe = {"task": "smnist", "epochs": 3, "seed": 0, "cell": "glstm", "units": 4, "data": {"shift": 1}}
+
+    found = {"change": {"lr": 0.1}, "diverged": False, "validation": 0.1, "operations": 1e6}
+    search = {"chosen": 0, "seeds": [100], "tries": [found, {**found, "diverged": True, "validation": None}]}
 
     def arm(key: str, twin: str | None, at: float | None, count: int, probes: Any = None, epoch: Any = None) -> Any:
         runs = [summary_of({**recipe, "seed": seed}, probes) for seed in range(count)]
         return {"key": key, "name": key, "twin": twin, "paper": 0.01, "at_epoch": epoch, "at_threshold": at,
-                "seeds": [0, 1], "runs": runs}  # fmt: skip
+                "track": "best", "search": search, "most_operations": None, "seeds": [0, 1], "runs": runs}  # fmt: skip
 
     lstm = arm("l", None, None, 1, {"as an LSTM": {"loss": 1.0, "error": 0.5}}, 2)
     made = {
         "curriculum": [arm("g", "l", 0.01, 2), lstm],
         "frontier": [arm(f"a{number}", None, 0.01, 1 + number % 2) for number in range(11)],
     }
-    about = {"title": "T", "question": "?", "small": False, "written": "2026-01-01", "missing": ["x"]}
+    about = {"title": "T", "question": "?", "small": False, "written": "2026-01-01",
+             "missing": [{"key": "x", "name": "X", "track": "best", "search": search | {"chosen": None}}]}  # fmt: skip
     return {name: json.dumps({"name": name, **about, "arms": arms}).encode() for name, arms in made.items()}

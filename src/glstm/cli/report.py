@@ -60,7 +60,7 @@ def report(
 def _report_results(results: Path) -> None:
     from glstm.experiments import EXPERIMENTS
     from glstm.report.page import page
-    from glstm.report.results import load
+    from glstm.report.reading import load
     from glstm.report.tables import document
 
     require_folder(results, "results are in a folder")

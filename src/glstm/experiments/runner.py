@@ -188,34 +188,38 @@ def _columns(history: list[EpochRow]) -> dict[str, list[float]]:
 
 
 def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
-    """Write the experiment's JSON, with the arms whose networks are all finished; False if it is not written.
+    """Write the experiment's JSON; False if it is not written.
 
-    It is not written if there is no such arm, or if the existing JSON has an arm that is not finished here.
+    An arm has runs if all its networks are finished; else it is among those that are missing, with what is known of its
+    search. Nothing is written if nothing is known, or if the existing JSON has an arm that is not finished here.
     """
     arms, missing = [], []
     for arm in experiment.arms:
         recipes = chosen_recipes(arm, store)
-        runs = [store.summary(recipe) for recipe in recipes or ()]
-        if recipes is None or any(run is None for run in runs):
-            missing.append(arm)
+        runs = {recipe: store.summary(recipe) for recipe in recipes or ()}
+        probes: set[str] = set(arm.probes)
+        asked = set(experiment.thresholds) if "thresholds" in probes else set()
+        found = [run for recipe, run in runs.items() if run and not Wanted(recipe, probes, asked).missing(run)]
+        search = outcome(arm, store).as_dict(arm) if arm.tries else None
+        if recipes is None or len(found) < len(runs):
+            missing.append({"key": arm.key, "name": arm.name, "track": arm.track, "search": search})
             continue
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
-        found = outcome(arm, store) if arm.tries else None
-        figures |= {"track": arm.track, "search": None if found is None else found.as_dict(arm)}
-        own = [_own(run, arm.probes, experiment.thresholds) for run in runs if run is not None]
+        figures |= {"track": arm.track, "search": search, "most_operations": arm.most_operations}
+        own = [_own(run, arm.probes, experiment.thresholds) for run in found]
         arms.append({"key": arm.key, "name": arm.name, "twin": arm.twin, **figures, "seeds": arm.seeds, "runs": own})
+    searched = [one for arm in missing if arm["search"] for one in arm["search"]["tries"]]
+    nothing = not arms and all(one["validation"] is None for one in searched)
     path = folder / f"{experiment.name}.json"
-    if not arms or not {arm.key for arm in missing}.isdisjoint(
-        _arms_in(path)
-    ):  # nothing new takes the place of what was there
-        return False
+    if nothing or not {arm["key"] for arm in missing}.isdisjoint(_arms_in(path)):
+        return False  # nothing new takes the place of what was there
     result = {
         "name": experiment.name,
         "title": experiment.title,
         "question": experiment.question,
         "small": small,
         "written": time.strftime("%Y-%m-%d", time.gmtime()),
-        "missing": [arm.name for arm in missing],
+        "missing": missing,
         "arms": arms,
     }
     write_json(path, _rounded(result), indent=None)  # long curves: a line is enough
@@ -244,7 +248,7 @@ def _rounded(value: Any) -> Any:
         case float():
             return float(f"{value:.6g}")
         case dict():
-            return {key: one if key == "recipe" else _rounded(one) for key, one in value.items()}
+            return {key: one if key in ("recipe", "change") else _rounded(one) for key, one in value.items()}
         case list() | tuple():
             return [_rounded(one) for one in value]
         case _:

@@ -5,7 +5,7 @@ from math import inf, isfinite
 from statistics import mean
 from typing import Any
 
-from glstm.experiments.experiment import Arm
+from glstm.experiments.experiment import SEARCH_SEEDS, Arm
 from glstm.experiments.store import Store
 from glstm.recipes import Recipe
 
@@ -14,36 +14,52 @@ LAST = 5  # epochs whose mean decides: single epochs differ by chance
 
 @dataclass(frozen=True)
 class Outcome:
-    """What validation says of each of the tries, and which one is chosen."""
+    """What validation says of each of the tries; None: it is not trained yet. Infinite: training diverged."""
 
-    errors: list[float]
-    operations: list[float]
-    chosen: int
+    errors: list[float | None]
+    operations: list[float | None]
+    most_operations: float = inf
+
+    @property
+    def chosen(self) -> int | None:
+        """The number of the best; of equal ones the first. None: not all are trained."""
+        errors = [error for error in self.errors if error is not None]
+        operations = [count for count in self.operations if count is not None]
+        if len(errors) < len(self.errors):
+            return None
+        allowed = [number for number, count in enumerate(operations) if count <= self.most_operations]
+        if not allowed:  # the cheapest is the nearest to what was wanted
+            return min(range(len(errors)), key=lambda number: operations[number])
+        return min(allowed, key=lambda number: errors[number])
 
     def as_dict(self, arm: Arm) -> dict[str, Any]:
         """For JSON, which has no infinite numbers."""
         tries = [
-            {"change": change, "validation": _finite(error), "operations": _finite(operations)}
+            {
+                "change": change,
+                "diverged": error == inf,
+                "validation": _finite(error),
+                "operations": _finite(operations),
+            }
             for change, error, operations in zip(arm.tries, self.errors, self.operations, strict=True)
         ]
-        return {"chosen": self.chosen, "tries": tries}
+        return {"chosen": self.chosen, "seeds": SEARCH_SEEDS, "tries": tries}
 
 
-def outcome(arm: Arm, store: Store) -> Outcome | None:
-    """None: not all of the tries are trained yet. Of equal ones the first is chosen."""
-    errors, operations = [], []
+def outcome(arm: Arm, store: Store) -> Outcome:
+    errors: list[float | None] = []
+    operations: list[float | None] = []
     for recipes in arm.searched():
-        summaries = [store.summary(recipe) for recipe in recipes]
-        if any(one is None for one in summaries):
-            return None
-        found = [one for one in summaries if one is not None]
-        errors.append(mean(validation_error(one) for one in found))
-        operations.append(mean(inf if one["operations"] is None else one["operations"] for one in found))
-    most = arm.most_operations or inf
-    allowed = [number for number, count in enumerate(operations) if count <= most]
-    # If all take too much, the cheapest is the nearest to what was wanted.
-    chosen = min(allowed, key=lambda n: errors[n]) if allowed else min(range(len(errors)), key=lambda n: operations[n])
-    return Outcome(errors, operations, chosen)
+        found = [one for one in map(store.summary, recipes) if one is not None]
+        whole = len(found) == len(recipes)
+        errors.append(mean(map(validation_error, found)) if whole else None)
+        operations.append(mean(map(_operations, found)) if whole else None)
+    return Outcome(errors, operations, arm.most_operations or inf)
+
+
+def _operations(summary: dict[str, Any]) -> float:
+    """Infinite if they are not known."""
+    return inf if summary["operations"] is None else summary["operations"]
 
 
 def validation_error(summary: dict[str, Any]) -> float:
@@ -53,13 +69,13 @@ def validation_error(summary: dict[str, Any]) -> float:
     return mean(summary["curve"]["validation_error"][-LAST:])
 
 
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
 
 
 def chosen_recipes(arm: Arm, store: Store) -> list[Recipe] | None:
     """What is to be tested; None: it is not known yet."""
     if not arm.tries:
         return arm.recipes()
-    found = outcome(arm, store)
-    return None if found is None else arm.recipes(arm.tries[found.chosen])
+    chosen = outcome(arm, store).chosen
+    return None if chosen is None else arm.recipes(arm.tries[chosen])

@@ -1,238 +1,349 @@
-"""The paper's four claims, each with the evidence in the results and a verdict that follows from it."""
+"""The paper's claims and ours: each with a badge and a sentence that follow from the results, and the figures.
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from math import inf
-from statistics import StatisticsError, mean, median
+A badge is given when every experiment that a claim needs is finished; until then the claim is not judged, and its
+sentence says what came out so far. Networks of two tracks are never compared.
+"""
 
-from glstm.errors import UserError
-from glstm.report.results import EARLY, Arm, Result, Rows
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf, log, sqrt
+from statistics import mean
 
-# The error at which a network counts as having learnt the task. An LSTM of the paper gets there, or nearly.
-LEARNT = {"adding": 0.01, "smnist": 0.05, "pmnist": 0.12, "scifar": 0.5}
+from glstm.report.comparisons import (
+    TASKS,
+    Pair,
+    Results,
+    against,
+    difference_in_words,
+    ends,
+    half,
+    is_sooner,
+    label,
+    level,
+    pairs,
+)
+from glstm.report.frontier import (
+    FRONTIER,
+    PAPER_ERROR,
+    PAPER_EXACT,
+    SMALL,
+    Point,
+    Searched,
+    best_searched,
+    cheapest,
+    is_beaten,
+    kind_of,
+    points,
+    searched,
+)
+from glstm.report.intervals import difference
+from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, percent
+
 V_T = 0.01
 LITTLE = 0.003  # "little degradation" of the error: 0.3 points
+LONG = 500  # steps: "over 500"
+CHEAP = 0.25e6  # operations: what searches are asked for
 
-Results = dict[str, Result]
+BESIDE = {"lstm-longer"}  # arms that are shown, but that no claim needs
+
+HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "not judged yet"
+PICTURE = ("", "frontier")  # the one on the first screen
+NOTHING = "No network of this is finished under this protocol."
 
 
 @dataclass(frozen=True)
 class Claim:
+    """`shows` names a figure: an experiment, and what of it."""
+
     says: str
-    evidence: Rows
-    verdict: str
+    whose: str
+    badge: str
+    sentence: str
+    evidence: list[tuple[str, Rows]] = field(default_factory=list)  # a heading, and a table of one track
+    shows: tuple[str, str] | None = None
 
 
 def claims(results: list[Result]) -> list[Claim]:
-    """The claims for which there are results."""
-    found = {result.name: result for result in results if not result.missing}
-    makers: tuple[tuple[Callable[[Results], Claim], set[str]], ...] = (
-        (_convergence, {"table1-adding1000", "table1-adding2000", "table1-smnist", "table1-scifar", "gradflow"}),
-        (_trainability, {"table1-adding1000", "fig3-trainability", "appB-inits", "appC-plstm"}),
-        (_budget, {"budget", "threshold", "truncated"}),
-        (_curriculum, {"curriculum"}),
+    found = {result.name: result for result in results}
+    makers: tuple[Callable[[Results], Claim], ...] = (_sooner, _lower, _adapts, _budget, _curriculum, _thrift)
+    return [make(found) for make in makers]
+
+
+def finished(results: Results, *names: str) -> bool:
+    """Whether nothing that a claim needs is missing in these experiments."""
+    return all(name in results and {one.key for one in results[name].missing} <= BESIDE for name in names)
+
+
+def _badge(judged: bool, good: int, of: int) -> str:
+    if not judged or not of:
+        return OPEN
+    return HOLDS if good == of else FAILS if good == 0 else IN_PART
+
+
+def _sentence(badge: str, parts: list[str]) -> str:
+    if not parts:
+        return NOTHING
+    text = "; ".join(parts)
+    return f"So far: {text}." if badge == OPEN else f"{text[0].upper()}{text[1:]}."
+
+
+def _sooner(results: Results) -> Claim:
+    parts, evidence, counted = [], [], []
+    for track in TRACKS:
+        rows: Rows = [
+            ["", "learnt at", "g-LSTM learns", "half of them by epoch", "LSTM learns", "half of them by epoch"]
+        ]
+        own = [*pairs(results, track)]
+        for result, gated, plain in own:
+            cells = [text for arm in (gated, plain) for text in (arm.learnt_count, half(arm))]
+            rows.append([label(result, gated), level(gated), *cells])
+        if own:
+            evidence.append((TRACKS[track], rows))
+        tables = [*pairs(results, track, [*TASKS])] if track != "given" else []
+        counted += [is_sooner(gated, plain) for _, gated, plain in tables]
+        if tables:
+            parts.append(_said_sooner(track, tables))
+    lengths = [*pairs(results, "given", ["adding-lengths"])]
+    if lengths:
+        short, long = ([is_sooner(g, p) for _, g, p in lengths if _is_long(g) == beyond] for beyond in (False, True))
+        counted += long
+        parts.append(
+            f"adding from three starts, it is sooner in {sum(short)} of {len(short)} comparisons up to {LONG} steps "
+            f"and in {sum(long)} of {len(long)} beyond"
+        )
+    badge = _badge(finished(results, *TASKS, "adding-lengths"), sum(counted), len(counted))
+    says = "The g-LSTM converges faster than the LSTM, above all on sequences of more than 500 steps."
+    return Claim(says, "paper", badge, _sentence(badge, parts), evidence, _learning(results))
+
+
+def _said_sooner(track: str, compared: list[Pair]) -> str:
+    if len(compared) == 1:
+        ((result, gated, plain),) = compared
+        return (
+            f"{_in_text(track)} half of the g-LSTM's seeds are under {level(gated)} on {TASKS[result.name]} by epoch "
+            f"{half(gated)}, half of the LSTM's by epoch {half(plain)}"
+        )
+    not_so = [TASKS[result.name] for result, gated, plain in compared if not is_sooner(gated, plain)]
+    good = len(compared) - len(not_so)
+    return f"{_in_text(track)} the g-LSTM learns sooner on {good} of {len(compared)} tasks{_but(not_so)}"
+
+
+def _but(tasks: list[str]) -> str:
+    return f" (not on {', '.join(tasks)})" if tasks else ""
+
+
+def _is_long(arm: Arm) -> bool:
+    return arm.runs[0].summary["steps"] > LONG
+
+
+def _in_text(track: str) -> str:
+    words = TRACKS[track]
+    return words[0].lower() + words[1:] + ("" if track == "paper" else ",")
+
+
+def _learning(results: Results) -> tuple[str, str] | None:
+    shown = [name for name in ("table1-smnist", *TASKS) if name in results and results[name].twins("paper")]
+    return (shown[0], "learning paper") if shown else None
+
+
+def _lower(results: Results) -> Claim:
+    parts, evidence, counted = [], [], []
+    for track in ("paper", "best"):
+        own = [*pairs(results, track, [*TASKS])]
+        if not own:
+            continue
+        evidence.append((TRACKS[track], ends(own)))
+        counted += [(found := gated.minus(plain)) is not None and found.lower for _, gated, plain in own]
+        parts.append(_said_lower(track, own))
+    badge = _badge(finished(results, *TASKS), sum(counted), len(counted))
+    says = "The g-LSTM ends at a lower error than the LSTM (Tables 1 and 2)."
+    return Claim(says, "paper", badge, _sentence(badge, parts), evidence, _spread(results))
+
+
+def _said_lower(track: str, compared: list[Pair]) -> str:
+    if len(compared) == 1:
+        ((result, gated, plain),) = compared
+        return f"{_in_text(track)} the g-LSTM is at {against(result, gated, plain)} on {TASKS[result.name]}"
+    found = [(TASKS[result.name], gated.minus(plain)) for result, gated, plain in compared]
+    not_so = [task for task, one in found if one is None or not one.lower]
+    higher = [task for task, one in found if one is not None and one.higher]
+    return (
+        f"{_in_text(track)} the g-LSTM's error is lower by more than chance on {len(found) - len(not_so)} of "
+        f"{len(found)} tasks{_but(not_so)}" + (f", and higher on {', '.join(higher)}" if higher else "")
     )
-    return [_made(make, found, needed) for make, needed in makers if needed <= set(found)]
 
 
-def _made(make: Callable[[Results], Claim], found: Results, needed: set[str]) -> Claim:
-    """A result may be whole, and still not be that of the experiment whose name it has."""
-    try:
-        return make(found)
-    except (LookupError, ArithmeticError, StatisticsError, StopIteration, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        names = ", ".join(f"{name}.json" for name in sorted(needed))
-        raise UserError(
-            f"{names} do not hold the networks of these experiments, {error!r:.100}: glstm reproduce writes them"
-        ) from None
+def _spread(results: Results) -> tuple[str, str] | None:
+    shown = [name for name in ("table1-smnist", *TASKS) if name in results and results[name].twins()]
+    return (shown[0], "seeds") if shown else None
 
 
-def learnt_at(arm: Arm) -> float:
-    return LEARNT[arm.runs[0].summary["recipe"]["task"]]
-
-
-def epochs_to_learn(arm: Arm) -> float | None:
-    """Epochs until the task counts as learnt by its test error, mean over seeds; None if a seed never learns it."""
-    level = learnt_at(arm)
-    reached = [
-        next((n for n, error in enumerate(run.curve["test_error"][: arm.epochs], 1) if error <= level), None)
-        for run in arm.runs
+def _adapts(results: Results) -> Claim:
+    found = [
+        (results[name], arm)
+        for name, keys in (("table1-adding1000", {"glstm"}), ("fig3-trainability", None), ("appB-inits", None))
+        for arm in (results[name].arms if name in results else ())
+        if arm.track == "paper" and (keys is None or arm.key in keys)
     ]
-    counts = [n for n in reached if n is not None]
-    return mean(counts) if len(counts) == len(reached) else None
+    rows: Rows = [["", "paper", "error", "learns", "mu moves by", "sigma moves by"]]
+    for result, arm in found:
+        paper = "" if arm.paper is None else result.form(arm.paper)
+        rows.append([arm.name, paper, result.spread(arm.errors), arm.learnt_count, *_moves(arm)])
+    learnt = [max(arm.learnt) < inf for _, arm in found]
+    parts = []
+    if found:
+        means = [mean(arm.errors) for _, arm in found if arm.errors]
+        form = found[0][0].form
+        parts.append(
+            f"by the paper's recipe every seed learns to add from {sum(learnt)} of {len(found)} starts of the gates"
+            + (f", with mean errors from {form(min(means))} to {form(max(means))}" if means else "")
+        )
+    judged = finished(results, "table1-adding1000", "fig3-trainability", "appB-inits")
+    badge = _badge(judged, sum(learnt), len(learnt))
+    says = "Gates adapt to the task, even from extreme starts."
+    shows = ("fig3-trainability", "gates") if finished(results, "fig3-trainability") else None
+    return Claim(says, "paper", badge, _sentence(badge, parts), [(TRACKS["paper"], rows)] if found else [], shows)
 
 
-def _convergence(results: Results) -> Claim:
-    rows: Rows = [["", "learnt at", "g-LSTM, epochs", "LSTM, epochs", "g-LSTM at the end", "LSTM at the end"]]
-    pairs = [_Compared(result, gated, plain) for result, gated, plain in _pairs(results)]
-    tables = [result for name, result in results.items() if name.startswith("table")]
-    soonest = [
-        _Compared(result, *(min(_of(cell, result), key=_when) for cell in ("glstm", "lstm"))) for result in tables
+def _moves(arm: Arm) -> list[str]:
+    """Mean distance between a gate's values before training and after it."""
+    if not arm.has("gates"):
+        return ["", ""]
+    gates = [run.summary["probes"]["gates"] for run in arm.finished]
+    return [
+        f"{mean(abs(b - a) for one in gates for a, b in zip(one['before'][name], one['after'][name])):.0f}"
+        for name in ("mu", "sigma")
     ]
-    rows += [one.row(one.label) for one in pairs]
-    rows += [one.row(f"{one.result.name}, the soonest of each") for one in soonest]
-    sooner = sum(_sooner(*one.epochs) for one in pairs)
-    word = "Holds" if sooner == len(pairs) else "Holds mostly" if sooner > len(pairs) / 2 else "Does not hold"
-    verdict = f"{word}: the g-LSTM has learnt its task in fewer epochs in {sooner} of {len(pairs)} pairs"
-    ratios = [plain / gated for gated, plain in (one.epochs for one in pairs) if gated and plain]
-    if ratios:
-        verdict += f", {median(ratios):.1f} times fewer in the median where both learn"
-    ahead = [one.label for one in pairs if one.ends[1] < one.ends[0]]
-    verdict += f"; at the end the LSTM is ahead in {len(ahead)}" + (f" ({'; '.join(ahead)}). " if ahead else ". ")
-    lost = [one.result.name for one in soonest if _sooner(*reversed(one.epochs))]
-    verdict += "Of all recipes in a table, the first to learn is an LSTM's in " + (", ".join(lost) or "none")
-    verdict += (
-        f". The gradient at the first {EARLY} steps of sMNIST is {_early_gradient(results['gradflow'])} the LSTM's."
-    )
-    return Claim("The g-LSTM converges faster than the LSTM, above all beyond 500 steps.", rows, verdict)
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """A g-LSTM and an LSTM: when each has learnt its task, and its final error."""
-
-    result: Result
-    gated: Arm
-    plain: Arm
-
-    @property
-    def label(self) -> str:
-        return self.result.name + self.gated.name.removeprefix("g-LSTM")
-
-    @property
-    def epochs(self) -> tuple[float | None, float | None]:
-        return epochs_to_learn(self.gated), epochs_to_learn(self.plain)
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        return mean(self.gated.errors), mean(self.plain.errors)
-
-    def row(self, label: str) -> list[str]:
-        form = self.result.form
-        return [label, form(learnt_at(self.gated)), *map(_count, self.epochs), *map(form, self.ends)]
-
-
-def _pairs(results: Results) -> Iterator[tuple[Result, Arm, Arm]]:
-    """All pairs of twins, each once, even if several experiments show them."""
-    seen = set()
-    for result in results.values():
-        for gated, plain in result.twins():
-            if result.name != "gradflow" and (gated.recipes, plain.recipes) not in seen:
-                seen.add((gated.recipes, plain.recipes))
-                yield result, gated, plain
-
-
-def _of(cell: str, result: Result) -> list[Arm]:
-    return [arm for arm in result.arms if arm.cell == cell]
-
-
-def _early_gradient(result: Result) -> str:
-    """The ratio to the LSTM's value, after each of the epochs measured."""
-
-    def early(arm: Arm) -> float:
-        return mean(run.early_gradient for run in arm.runs)
-
-    ratios = [(gated, early(gated) / max(early(plain), 1e-38)) for gated, plain in result.twins()]
-    return " and ".join(f"{ratio:.2g} times (after epoch {arm.epochs})" for arm, ratio in ratios)
-
-
-def _trainability(results: Results) -> Claim:
-    table = results["table1-adding1000"]
-    starts = [table.arm("glstm"), *results["fig3-trainability"].arms, *results["appB-inits"].arms]
-    phased = _of("plstm", results["appC-plstm"])
-    rows: Rows = [["", "paper", "ours", "from", "to", "mu moved by", "sigma moved by"]]
-    for arm in (*starts, *phased, *_of("lstm", table)):
-        moved = [_moved(arm, name) for name in ("mu", "sigma")] if arm in starts else ["", ""]
-        paper = "" if arm.paper is None else table.form(arm.paper)
-        errors = mean(arm.errors), min(arm.errors), max(arm.errors)
-        rows.append([arm.name, paper, *map(table.form, errors), *moved])
-    means = [mean(arm.errors) for arm in starts]
-    learnt = sum(error < LEARNT["adding"] for error in means)
-    between, within = max(means) / min(means), max(max(arm.errors) / min(arm.errors) for arm in starts)
-    epochs = min(arm.epochs for arm in phased)  # they were given fewer
-    best = min(mean(arm.errors) for arm in phased)
-    below = sum(mean(run.after(epochs) for run in arm.runs) < best for arm in starts)
-    more = "more" if between > within else "no more"
-    verdict = (
-        f"{_word(learnt == len(starts))}: the task is learnt from {learnt} of {len(starts)} starts, which end at mean "
-        f"squared errors from {table.form(min(means))} to {table.form(max(means))}; starts differ by a factor of "
-        f"{between:.0f}, {more} than seeds of one start, by up to {within:.0f}. After {epochs} epochs {below} of the "
-        f"{len(starts)} are below the best Phased LSTM."
-    )
-    return Claim("Gates adapt to the task, even from extreme starts.", rows, verdict)
-
-
-def _moved(arm: Arm, name: str) -> str:
-    """Mean distance between a gate's value before training and after it."""
-    gates = [run.summary["probes"]["gates"] for run in arm.runs]
-    return f"{mean(abs(b - a) for one in gates for a, b in zip(one['before'][name], one['after'][name])):.0f}"
 
 
 def _budget(results: Results) -> Claim:
-    result = results["budget"]
-    wide = results["threshold"].arm("no-budget")
-    arms = [*result.arms, results["truncated"].arm("from-the-start"), wide]
-    rows: Rows = [["", "paper", "error", f"error at v_T = {V_T}", "open", "operations, paper's count", "ours, exact"]]
-    for arm in arms:
-        error, share, paper, exact = _closed(arm, "error", "open_share", "paper_ops", "cached_ops")
-        quoted = "" if arm.paper is None else result.form(arm.paper)
-        counts = [f"{paper / 1e6:.2f} M", f"{exact / 1e6:.2f} M"]
-        rows.append([arm.name, quoted, result.form(arm.at_the_end), result.form(error), _percent(share), *counts])
-    (control, open_before), (error, share) = (
-        _closed(result.arm(key), "error", "open_share") for key in ("lambda-0", "lambda-1")
-    )
-    holds = error <= control + LITTLE and share < open_before / 2
-    verdict = (
-        f"{_word(holds)}: with lambda = 1, and units at k <= {V_T} closed, {_percent(share)} of the updates are left "
-        f"at an error of {result.form(error)}; without a budget, from the same start, {_percent(open_before)} at "
-        f"{result.form(control)}. But the narrow start has its price: from sigma = 250, fully open, it is "
-        f"{result.form(wide.at_the_end)}."
-    )
-    return Claim("A budget in the loss closes gates, with little or no loss of accuracy.", rows, verdict)
+    arms = [(results["budget"], arm) for arm in (results["budget"].arms if "budget" in results else ())]
+    wide = results["table1-smnist"].find("glstm") if "table1-smnist" in results else None
+    rows: Rows = [
+        ["", "paper", "error", f"error, k <= {V_T} closed", "open", "operations, exact", "closed for good, of units"]
+    ]
+    for result, arm in arms:
+        closed = {name: [run.at_threshold(V_T)[name] for run in arm.finished] for name in ("error", "open_share")}
+        exact = [run.at_threshold(V_T)["cached_ops"] for run in arm.finished]
+        paper = "" if arm.paper is None else result.form(arm.paper)
+        figures = [result.spread(arm.at_the_end), result.spread(closed["error"])]
+        units = f"{mean(map(_never_open, arm.finished)):.0f} of {arm.runs[0].recipe['units']}" if exact else ""
+        rows.append(
+            [arm.name, paper, *figures, _share(closed["open_share"]), millions(mean(exact)) if exact else "", units]
+        )
+    charged = next((arm for _, arm in arms if arm.key == "lambda-1"), None)
+    parts: list[str] = []
+    good = 0
+    if charged and wide and charged.finished:
+        result = results["budget"]
+        errors = [run.at_threshold(V_T)["error"] for run in charged.finished]
+        exact = mean(run.at_threshold(V_T)["cached_ops"] for run in charged.finished)
+        cost = difference(errors, wide.errors)
+        good = (exact < mean(wide.operations) / 10) + (mean(errors) - mean(wide.errors) <= LITTLE)
+        parts.append(
+            f"by the paper's recipe a charge of lambda = 1 leaves {_share(_column(charged, 'open_share'))} of the "
+            f"updates and {millions(exact)} of {millions(mean(wide.operations))} operations, and the error is "
+            f"{result.spread(errors)} where the network with wide gates and no charge has {result.spread(wide.errors)}"
+            + (f" (difference {difference_in_words(result, cost)})" if cost else "")
+            + f"; {mean(map(_never_open, charged.finished)):.0f} of {charged.runs[0].recipe['units']} units never open"
+        )
+    badge = _badge(finished(results, "budget", "table1-smnist"), good, 2)
+    badge = badge if parts else OPEN
+    says = "A charge for openness saves work with little or no loss of accuracy, and shows which units can be pruned."
+    shows = ("threshold", "thresholds") if finished(results, "threshold") else None
+    return Claim(says, "paper", badge, _sentence(badge, parts), [(TRACKS["paper"], rows)] if arms else [], shows)
 
 
-def _closed(arm: Arm, *names: str) -> list[float]:
-    """Means over seeds, with units at k <= V_T closed."""
-    tested = [run.at_threshold(V_T) for run in arm.runs]
-    return [mean(one[name] for one in tested) for name in names]
+def _column(arm: Arm, name: str) -> list[float]:
+    return [run.at_threshold(V_T)[name] for run in arm.finished]
+
+
+def _share(values: list[float]) -> str:
+    return f"{100 * mean(values):.1f} %" if values else ""
+
+
+def _never_open(run: Run) -> int:
+    """Units that are at k <= V_T at every step."""
+    values, steps = run.summary["probes"]["gates"]["after"], run.summary["steps"]
+    reach = sqrt(-log(V_T))  # so many sigma from mu
+    nearest = [abs(min(max(round(mu), 1), steps) - mu) for mu in values["mu"]]
+    return sum(distance >= reach * abs(sigma) for distance, sigma in zip(nearest, values["sigma"]))
 
 
 def _curriculum(results: Results) -> Claim:
-    result = results["curriculum"]
-    taught, plain = arms = result.arm("curriculum"), result.arm("lstm")
-    level = result.form(learnt_at(plain))
-    rows: Rows = [["", f"epochs to {level}", "at the end, as an LSTM", "from", "to"]]
-    counts = [epochs_to_learn(arm) for arm in arms]
-    for arm, count in zip(arms, counts):
-        rows.append([arm.name, _count(count), *map(result.form, (mean(arm.errors), min(arm.errors), max(arm.errors)))])
-    ends = mean(taught.errors), mean(plain.errors)
-    sooner = _sooner(*counts)
-    word = "Holds" if sooner and ends[0] <= ends[1] else "Holds in part" if sooner else "Does not hold"
-    verdict = (
-        f"{word}: behind its narrow gates the network is at an error of {level} after {_count(counts[0])} epochs, the "
-        f"plain LSTM after {_count(counts[1])}; opened, and taken as an LSTM, it ends at {result.form(ends[0])}, the "
-        f"plain one at {result.form(ends[1])}."
+    says = "A temporal curriculum speeds up the convergence of an LSTM."
+    result = results.get("curriculum")
+    arms = [result.find(key) for key in ("curriculum", "lstm")] if result else []
+    if result is None or None in arms:
+        return Claim(says, "paper", OPEN, NOTHING)
+    taught, plain = (arm for arm in arms if arm)
+    rows: Rows = [["", "learns", "half of them by epoch", "at the end, as an LSTM"]]
+    rows += [[arm.name, arm.learnt_count, half(arm), result.spread(arm.errors)] for arm in (taught, plain)]
+    found = taught.minus(plain)
+    good = is_sooner(taught, plain), found is not None and not found.higher
+    text = (
+        f"behind its narrow gates half of the seeds are under {level(plain)} by epoch {half(taught)}, "
+        f"of the plain LSTM's by epoch {half(plain)}; opened, it ends at {against(result, taught, plain)}"
     )
-    return Claim("A temporal curriculum speeds up the convergence of an LSTM.", rows, verdict)
+    badge = HOLDS if all(good) else IN_PART if good[0] else FAILS
+    return Claim(
+        says, "paper", badge, _sentence(badge, [text]), [(TRACKS["given"], rows)], ("curriculum", "learning given")
+    )
 
 
-def _word(holds: bool) -> str:
-    return "Holds" if holds else "Does not hold"
+def _thrift(results: Results) -> Claim:
+    """Ours. Every LSTM that was tested may answer, whatever its track."""
+    every, tried = points(results), searched(results)
+    gated = [point for point in every if point.arm.cell == "glstm" and point.arm.most_operations]
+    plain = [point for point in every if point.arm.cell == "lstm"]
+    rows: Rows = [["", "error", "operations, exact", "seeds", "cheapest LSTM with no higher error"]]
+    parts = []
+    for point in gated:
+        rows.append([*_thrifty(results, point), _rival(cheapest(plain, point.error))])
+    unbeaten = [point for point in gated if not is_beaten(point, plain)]
+    if gated and plain:
+        best = min(gated, key=lambda point: point.operations)
+        parts.append(
+            f"{len(unbeaten)} of {len(gated)} g-LSTMs are beaten by no LSTM in error and operations at once; the "
+            f"cheapest is at {percent(best.error)} with {millions(best.operations)} operations; the cheapest LSTM "
+            f"that is as good takes {_rival(cheapest(plain, best.error))}; the paper's network is at "
+            f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
+        )
+    elif tried:
+        parts.append(_by_validation(tried))
+    badge = _badge(finished(results, FRONTIER, SMALL), len(unbeaten), len(gated))
+    says = "At a given error a g-LSTM with narrow gates takes fewer operations than a smaller LSTM."
+    return Claim(says, "ours", badge, _sentence(badge, parts), [(TRACKS["best"], rows)] if gated else [], PICTURE)
 
 
-def _when(arm: Arm) -> float:
-    epochs = epochs_to_learn(arm)
-    return inf if epochs is None else epochs
+def _by_validation(tried: list[Searched]) -> str:
+    """What the searches say, each of one seed."""
+    plain, moved = (best_searched(tried, kind_of(True, moving), CHEAP) for moving in (False, True))
+    small = [one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT]
+    parts = [f"{_found(plain)} operations"] if plain else []
+    parts += [f"{_found(moved)} where images move"] if moved else []
+    said = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
+    limit = f"the paper's network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
+    if small:
+        best = min(small, key=lambda one: one.error)
+        said.append(f"the best LSTM so far that takes no more operations than {limit} at {percent(best.error)}")
+    else:
+        said.append(f"no LSTM yet that takes no more operations than {limit}")
+    return f"the searches (validation error, one seed) have {', and '.join(said)}"
 
 
-def _sooner(ours: float | None, theirs: float | None) -> bool:
-    return ours is not None and (theirs is None or ours < theirs)
+def _found(one: Searched) -> str:
+    return f"{percent(one.error)} with {millions(one.operations)}"
 
 
-def _count(epochs: float | None) -> str:
-    return "never" if epochs is None else f"{epochs:.0f}"
+def _thrifty(results: Results, point: Point) -> list[str]:
+    form = results[FRONTIER].spread
+    return [point.arm.name, form(point.arm.errors), millions(point.operations), str(len(point.arm.runs))]
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+def _rival(point: Point | None) -> str:
+    return (
+        "more than any that was tested here"
+        if point is None
+        else f"{millions(point.operations)} ({point.label}, {percent(point.error)})"
+    )

@@ -1,7 +1,8 @@
 """Which figures an experiment gets, from the results of its networks."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import mean
@@ -10,16 +11,15 @@ import numpy as np
 
 from glstm.plots import COLOURS, SHORT_CURVE, Axis, Curve, Level, draw_curves, draw_gates, new_figure
 from glstm.report import svg
-from glstm.report.frontier import cheapest, points
-from glstm.report.results import Arm, Result
+from glstm.report.results import TRACKS, Arm, Result
 
 WIDTH, HEIGHT = 420 / 72, 280 / 72  # inches, at 72 units: about what fits on a page
 GATES_HEIGHT = 190 / 72
 GATE_COLUMNS = 200  # steps that a picture of gates shows
 
 ZERO = 3e-5  # where a threshold of 0 is drawn on a log axis
-WORST = 0.04  # error that the frontier is drawn up to
-PAPER_POINT = (7.6, 0.023)  # M operations and error, at 8.2 % open
+MOST_CURVES = 10  # in one figure
+SHORT = {"paper": "by the\npaper", "best": "at its\nbest", "given": "given"}
 
 ERROR = Axis("test error", log=True, percent=True)
 OPERATIONS = Axis("operations a sequence, M", log=True)
@@ -37,32 +37,51 @@ class Chart:
 
 def of(result: Result) -> list[tuple[str, str]]:
     """(caption, HTML) of each figure."""
-    found = []
-    for chart in _charts(result):
-        with svg.style(f"{result.name} {len(found)}"):
-            found.append((chart.caption, drawn(chart, f"{result.title}: {chart.caption}")))
-    for arm in result.arms:
-        if not result.is_frontier and "gates" in arm.runs[0].summary["probes"]:
-            with svg.style(f"{result.name} {len(found)}"):
-                found.append((f"Gates of {arm.name}, first seed: black is closed, white is open.", _gates(arm)))
+    return [_drawn(result, key, f"{result.name} {number}") for number, key in enumerate(keys(result))]
+
+
+def one(result: Result, key: str, place: str) -> tuple[str, str]:
+    """(caption, HTML) of one of them; `place` keeps its ids apart from those of the same figure elsewhere."""
+    return _drawn(result, key, f"{place} {result.name} {key}")
+
+
+def keys(result: Result) -> list[str]:
+    """Which figures there are."""
+    return [*_charts(result), *(f"gates {arm.key}" for arm in result.arms if arm.has("gates"))]
+
+
+def _drawn(result: Result, key: str, name: str) -> tuple[str, str]:
+    kind, _, arm = key.partition(" ")
+    with svg.style(name):
+        if kind == "gates":
+            found = result.arm(arm)
+            track = f", {TRACKS[found.track].lower()}" if len(result.tracks()) > 1 else ""
+            return f"Gates of {found.name}{track}, first seed: black is closed, white is open.", _gates(found)
+        chart = _charts(result)[key]
+        return chart.caption, drawn(chart, f"{result.title}: {chart.caption}")
+
+
+def _charts(result: Result) -> dict[str, Chart]:
+    """By their keys."""
+    found = {}
+    for track in result.tracks():
+        shown = [arm for arm in result.arms if arm.track == track and arm.epochs >= SHORT_CURVE and arm.finished]
+        if 0 < len(shown) <= MOST_CURVES:
+            found[f"learning {track}"] = _learning(result, track, shown)
+        elif shown and len({arm.runs[0].summary["steps"] for arm in shown}) > 1:
+            found["lengths"] = _lengths(shown)
+    if compared := [arm for pair in result.twins() for arm in pair if arm.track != "given" and arm.errors]:
+        found["seeds"] = _seeds(result, compared)
+    if tested := [arm for arm in result.arms if arm.has("thresholds")]:
+        found |= _thresholds(result, tested)
+    if flows := [arm for arm in result.arms if arm.has("gradient flow")]:
+        found["flow"] = _flow(flows)
     return found
 
 
-def _charts(result: Result) -> Iterator[Chart]:
-    if result.is_frontier:
-        yield _frontier(result)
-        return
-    if any(arm.epochs >= SHORT_CURVE for arm in result.arms):
-        yield _learning(result)
-    if tested := [arm for arm in result.arms if all("thresholds" in run.summary["probes"] for run in arm.runs)]:
-        yield from _thresholds(result, tested)
-    if flows := [arm for arm in result.arms if all("gradient flow" in run.summary["probes"] for run in arm.runs)]:
-        yield _flow(flows)
-
-
-def drawn(chart: Chart, label: str) -> str:
+def drawn(chart: Chart, label: str, width: float = WIDTH, height: float = HEIGHT) -> str:
     """The figure and its legend, without curves that have no name."""
-    figure = new_figure(WIDTH, HEIGHT)
+    figure = new_figure(width, height)
     draw_curves(figure.add_subplot(), chart.curves, chart.x, chart.y, chart.levels)
     names = "".join(_legend(curve, number) for number, curve in enumerate(chart.curves) if curve.name)
     return f'{svg.inline(figure, label)}<ul class="legend">{names}</ul>'
@@ -70,40 +89,55 @@ def drawn(chart: Chart, label: str) -> str:
 
 def _legend(curve: Curve, number: int) -> str:
     colour = (number if curve.colour is None else curve.colour) % len(COLOURS)
-    return f'<li class="c{colour}{"" if curve.line else " mark"}">{escape(curve.name)}</li>'
+    kind = "" if curve.line else " mark hollow" if curve.hollow else " mark"
+    return f'<li class="c{colour}{kind}">{escape(curve.name)}</li>'
 
 
-def _frontier(result: Result) -> Chart:
-    """Every arm as a point, grouped by whether its recipe moves images; the best of all; and the paper."""
-    every = points(result)
-    groups: dict[str, list[tuple[float, float]]] = {"images that move": [], "images as they are": []}
-    for point in every:
-        if point.threshold == point.arm.at_threshold:
-            moving = point.arm.runs[0].summary["recipe"]["data"].get("shift", 0)
-            name = "images that move" if moving else "images as they are"
-            groups[name].append((point.operations / 1e6, point.error))
-    groups["the paper, by its own count"] = [PAPER_POINT]
-    curves = [Curve(name, *zip(*found), line=False, marks=True) for name, found in groups.items() if found]
-    if best := [point for point in cheapest(every) if point.error <= WORST]:
-        costs, errors = [one.operations / 1e6 for one in best], [one.error for one in best]
-        curves.append(Curve("cheapest at any threshold", costs, errors))
-    caption = "Error against operations: each point a recipe at the threshold of training, the line the best at any."
-    return Chart(caption, curves, OPERATIONS, ERROR)
-
-
-def _learning(result: Result) -> Chart:
-    shown = [arm for arm in result.arms if arm.epochs >= SHORT_CURVE]
+def _learning(result: Result, track: str, shown: list[Arm]) -> Chart:
     curves = []
     for arm in shown:
-        columns = [*zip(*(run.curve["test_error"][: arm.epochs] for run in arm.runs))]
-        epochs = arm.runs[0].curve["epoch"][: arm.epochs]
+        columns = [*zip(*(run.curve["test_error"][: arm.epochs] for run in arm.finished))]
+        epochs = arm.finished[0].curve["epoch"][: arm.epochs]
         low, high = ([pick(column) for column in columns] for pick in (min, max))
         curves.append(Curve(arm.name, epochs, [mean(column) for column in columns], low, high))
     y = Axis(f"test {result.metric}", log=True, percent=result.as_percent)
     # The paper's figure with units closed does not belong to these curves, whose units are as open as in training.
     levels = _paper(result, [None if arm.at_threshold is not None else arm.paper for arm in shown])
-    caption = f"Test {result.metric} against epochs: mean over seeds, and their range."
+    dashed = "; dashed: the paper" if levels else ""
+    caption = f"{TRACKS[track]}: test {result.metric} against epochs, mean over seeds and their range{dashed}."
     return Chart(caption, curves, Axis("epoch", whole=True), y, levels)
+
+
+def _lengths(arms: list[Arm]) -> Chart:
+    """The epoch by which half of the seeds have learnt the task, against steps; a curve for each network and start."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for arm in arms:
+        place = arm.runs[0].summary["steps"], arm.learnt_typically
+        found.setdefault(re.sub("N = [0-9]+, ", "", arm.name), []).append(place)
+    curves = []
+    for name, every in found.items():
+        if places := [place for place in every if place[1] < math.inf]:
+            curves.append(Curve(name, [steps for steps, _ in places], [epoch for _, epoch in places], marks=True))
+    caption = "The epoch by which half of the seeds have learnt the task, against steps; no mark: fewer than half do."
+    return Chart(caption, curves, Axis("steps", log=True), Axis("epoch", log=True))
+
+
+def _seeds(result: Result, arms: list[Arm]) -> Chart:
+    """Where each seed ends, the two tracks apart."""
+    arms = sorted(arms, key=lambda arm: [*TRACKS].index(arm.track))
+    curves = []
+    for place, arm in enumerate(arms, 1):
+        colour = 0 if arm.cell == "glstm" else 1
+        curves.append(Curve("", [place] * len(arm.errors), arm.errors, line=False, size=3.5, colour=colour))
+        low, high = [min(arm.errors)], [max(arm.errors)]
+        name = arm.name if arm.track == arms[0].track else ""
+        curves.append(Curve(name, [place], [mean(arm.errors)], low, high, line=False, size=9, colour=colour))
+    names = [f"{arm.name}\n{SHORT[arm.track]}" for arm in arms]
+    x, y = Axis("", names=names, spans=(0.5, len(arms) + 0.5)), Axis(f"test {result.metric}", True, result.as_percent)
+    papers = {arm.paper: 0 if arm.cell == "glstm" else 1 for arm in arms if arm.paper is not None}
+    levels = [Level(value, f"paper {result.form(value)}", colour) for value, colour in papers.items()]
+    caption = f"Test {result.metric} of every seed after the last epoch, and their mean; dashed: the paper."
+    return Chart(caption, curves, x, y, levels)
 
 
 def _paper(result: Result, figures: Sequence[float | None]) -> list[Level]:
@@ -112,41 +146,45 @@ def _paper(result: Result, figures: Sequence[float | None]) -> list[Level]:
     return [Level(value, f"paper {result.form(value)}", number) for value, number in first.items()]
 
 
-def _thresholds(result: Result, arms: list[Arm]) -> Iterator[Chart]:
+def _thresholds(result: Result, arms: list[Arm]) -> dict[str, Chart]:
     """Error and operations against the threshold, if there are enough points for a curve; and one against the other."""
-    levels = [row["threshold"] for row in arms[0].runs[0].summary["probes"]["thresholds"]]
+    levels = [row["threshold"] for row in arms[0].finished[0].summary["probes"]["thresholds"]]
     shown = [max(level, ZERO) for level in levels]
     error, cost, both = [], [], []
     for arm in arms:
-        tested = [*zip(*(run.summary["probes"]["thresholds"] for run in arm.runs))]
+        tested = [*zip(*(run.summary["probes"]["thresholds"] for run in arm.finished))]
         errors = [mean(row["error"] for row in column) for column in tested]
         operations = [mean(row["cached_ops"] for row in column) / 1e6 for column in tested]
         error.append(Curve(arm.name, shown, errors, marks=True))
         cost.append(Curve(arm.name, shown, operations, marks=True))
         both.append(Curve(arm.name, operations, errors, line=len(levels) >= SHORT_CURVE, marks=True))
-    if len(levels) >= SHORT_CURVE:
-        paper = _paper(result, [None if arm.at_threshold is None else arm.paper for arm in arms])
-        yield Chart("Error against the threshold.", error, THRESHOLD, ERROR, paper)
-        yield Chart("Operations against the threshold, frozen work kept.", cost, THRESHOLD, OPERATIONS)
-        yield Chart("Error against operations, a point for each threshold.", both, OPERATIONS, ERROR)
-    else:
+    if len(levels) < SHORT_CURVE:
         words = " and ".join(f"{level:g}" for level in levels)
-        yield Chart(f"Error against operations, at thresholds of {words}.", both, OPERATIONS, ERROR)
+        caption = f"Error against operations, counted exactly, at thresholds of {words}."
+        return {"thresholds": Chart(caption, both, OPERATIONS, ERROR)}
+    paper = _paper(result, [None if arm.at_threshold is None else arm.paper for arm in arms])
+    dashed = "; dashed: the paper, at 0.01" if paper else ""
+    of_both = "Error against operations, counted exactly, a point for each threshold."
+    return {
+        "thresholds": Chart(f"Error against the threshold{dashed}.", error, THRESHOLD, ERROR, paper),
+        "operations": Chart("Operations against the threshold, counted exactly.", cost, THRESHOLD, OPERATIONS),
+        "both": Chart(of_both, both, OPERATIONS, ERROR),
+    }
 
 
 def _flow(arms: list[Arm]) -> Chart:
     curves = []
     for arm in arms:
-        flows = [run.summary["probes"]["gradient flow"] for run in arm.runs]
+        flows = [run.summary["probes"]["gradient flow"] for run in arm.finished]
         values = [math.exp(mean(math.log(max(value, 1e-30)) for value in column)) for column in zip(*flows)]
         curves.append(Curve(arm.name, range(1, len(values) + 1), values))
-    caption = "Gamma, the mean absolute gradient that reaches each step."
+    caption = "Gamma, the mean absolute gradient that reaches each step; geometric mean over seeds."
     return Chart(caption, curves, Axis("step", whole=True), Axis("Gamma", log=True))
 
 
 def _gates(arm: Arm) -> str:
     """Before and after training, of the first seed."""
-    found, steps = arm.runs[0].summary["probes"]["gates"], arm.runs[0].summary["steps"]
+    found, steps = arm.finished[0].summary["probes"]["gates"], arm.finished[0].summary["steps"]
     figure = new_figure(WIDTH, GATES_HEIGHT)
     left, right = figure.subplots(1, 2, sharey=True)
     for axes, when in ((left, "before"), (right, "after")):

@@ -1,15 +1,29 @@
 """The report as one HTML page that needs no other file."""
 
+import re
 from html import escape
 from pathlib import Path
 
 from glstm import plots
 from glstm.report import figures
-from glstm.report.claims import Claim, claims
-from glstm.report.frontier import CHOSEN, EVERY, operating_points
-from glstm.report.results import Result, Rows
-from glstm.report.tables import HOW, not_yet, origin
+from glstm.report.claims import PICTURE, Claim, claims
+from glstm.report.frontier_figure import frontier_chart, frontier_figure
+from glstm.report.results import TRACKS, Result, Rows
 from glstm.report.tables import figures as figures_table
+from glstm.report.words import (
+    ASKED,
+    HOW,
+    SMALL_SCALE,
+    TITLE,
+    answer,
+    earlier,
+    five_rows,
+    not_yet,
+    notes,
+    origin,
+    searches,
+    tries,
+)
 
 STYLE = Path(__file__).with_name("style.css")
 # The colours of all pictures; in dark mode the style sheet has lighter ones.
@@ -18,15 +32,18 @@ COLOURS = "".join(f"--c{number}: {colour};" for number, colour in enumerate(plot
 
 def page(results: list[Result]) -> str:
     links = "".join(f'<li><a href="#{escape(result.name)}">{escape(result.title)}</a></li>' for result in results)
-    small = any(result.small for result in results)
-    warning = "<p><strong>On a small scale: nothing here is to be quoted.</strong></p>" if small else ""
-    return whole(
-        "glstm: results",
-        "Gaussian-gated LSTMs, re-run",
-        f'<p class="soft">{escape(f"{origin(results)}. {HOW}")}</p>{warning}<nav><ul>{links}</ul></nav>'
-        + _claims(claims(results))
-        + "".join(_section(result) for result in results),
+    warning = f"<p><strong>{SMALL_SCALE}</strong></p>" if any(result.small for result in results) else ""
+    versions = "".join(f"<li>{escape(line)}</li>" for line in origin(results))
+    body = (
+        warning
+        + _first_screen(results)
+        + _claims(claims(results), {result.name: result for result in results})
+        + f'<section id="experiments"><h2>Every experiment</h2><p>{escape(HOW)}</p><nav><ul>{links}</ul></nav>'
+        + "</section>"
+        + "".join(_section(result) for result in results)
+        + f'<section id="versions"><h2>Versions, commits and hardware</h2><ul class="soft">{versions}</ul></section>'
     )
+    return whole("glstm: results", TITLE, re.sub(r"(?<=[0-9]) (?=%|M\b)", "\u00a0", body))  # kept on one line
 
 
 def whole(title: str, heading: str, body: str) -> str:
@@ -39,41 +56,97 @@ def whole(title: str, heading: str, body: str) -> str:
     )
 
 
-def _claims(found: list[Claim]) -> str:
-    if not found:
-        return ""
-    parts = "".join(
-        f'<article><h3>{escape(claim.says)}</h3><p class="verdict">{escape(claim.verdict)}</p>'
-        f'<div class="scroll">{table(claim.evidence)}</div></article>'
-        for claim in found
+def _first_screen(results: list[Result]) -> str:
+    said = "".join(f"<li>{_emphasised(sentence)}</li>" for sentence in answer(results))
+    by_track = [
+        f"<h3>{escape(TRACKS[track])}</h3>{table(five_rows(results, track), stacked=True)}"
+        for track in ("paper", "best")
+    ]
+    return (
+        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{frontier_figure(results)}{by_track[1]}'
+        f"<p>{escape(earlier(results))}</p>"
     )
-    return f'<section id="claims"><h2>The paper\'s claims</h2>{parts}</section>'
+
+
+def _emphasised(sentence: str) -> str:
+    """The question in it stands out."""
+    question, _, text = sentence.partition("? ")
+    return f"<strong>{escape(question)}?</strong> {escape(text)}"
+
+
+def _claims(found: list[Claim], results: dict[str, Result]) -> str:
+    parts = "".join(_claim(claim, results, number) for number, claim in enumerate(found))
+    return f'<section id="claims"><h2>The claims</h2>{parts}</section>'
+
+
+def _claim(claim: Claim, results: dict[str, Result], number: int) -> str:
+    whose = "The paper" if claim.whose == "paper" else "Ours"
+    badge = f'<span class="badge {claim.badge.replace(" ", "-")}">{claim.badge}</span>'
+    evidence = "".join(f"<h4>{escape(name)}</h4>{table(rows, stacked=True)}" for name, rows in claim.evidence)
+    shown = _shown(claim, results, number)
+    details = f"<details><summary>The figures</summary>{evidence}</details>" if evidence else ""
+    return (
+        f'<article class="claim"><div><p class="soft">{whose}: {badge}</p><h3>{escape(claim.says)}</h3>'
+        f'<p class="verdict">{escape(claim.sentence)}</p></div>{shown}{details}</article>'
+    )
+
+
+def _shown(claim: Claim, results: dict[str, Result], number: int) -> str:
+    """The claim's figure, if there is one already."""
+    if claim.shows == PICTURE:
+        drawn = frontier_chart(results) is not None
+        return '<p><a href="#frontier-picture">The picture of error against operations</a></p>' if drawn else ""
+    if claim.shows is None:
+        return ""
+    result, wanted = results[claim.shows[0]], claim.shows[1]
+    found = [key for key in figures.keys(result) if key == wanted or key.startswith(f"{wanted} ")]
+    return _figure(*figures.one(result, found[0], f"claim {number}")) if found else ""
+
+
+def _figure(caption: str, html: str) -> str:
+    return f"<figure>{html}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _section(result: Result) -> str:
-    shown = "".join(
-        f"<figure>{html}<figcaption>{escape(text)}</figcaption></figure>" for text, html in figures.of(result)
-    )
-    cheapest = ""
-    if result.is_frontier:
-        cheapest = f'<p>{CHOSEN}</p><div class="scroll">{table(operating_points(result))}</div><p>{EVERY}</p>'
-    missing = f'<p class="soft">{escape(not_yet(result))}</p>' if result.missing else ""
+    shown = "".join(_figure(*found) for found in figures.of(result))
     return (
         f'<section id="{escape(result.name)}"><h2>{escape(result.title)}</h2><p>{escape(result.question)}</p>'
-        f'{cheapest}<div class="scroll">{table(figures_table(result))}</div>{missing}'
-        f'<div class="all">{shown}</div></section>'
+        f'{"".join(_track(result, track) for track in result.tracks())}<div class="all">{shown}</div></section>'
     )
 
 
-def table(rows: Rows, coloured: bool = False) -> str:
-    """`coloured`: each row begins with a mark in the colour that the figures draw it in."""
+def _track(result: Result, track: str) -> str:
+    """The networks of one track, and what was tried to find their recipes."""
+    rows = figures_table(result, track)
+    found = "".join(
+        f"<h4>{escape(name)}</h4>{table(tries(result, search), stacked=True)}"
+        for name, search in searches(result, track)
+    )
+    said = [*notes(result, track), not_yet(result, track)]
+    return (
+        f"<h3>{escape(TRACKS[track])}</h3>"
+        + (table(rows, stacked=True) if rows else "")
+        + "".join(f'<p class="soft">{escape(text)}</p>' for text in said if text)
+        + (f"<details><summary>What was tried, and what validation chose</summary>{found}</details>" if found else "")
+    )
+
+
+def table(rows: Rows, coloured: bool = False, stacked: bool = False) -> str:
+    """`coloured`: each row begins with a mark in the colour that the figures draw it in. `stacked`: on a narrow page
+    each row becomes a block, a line for each cell."""
     head, *body = rows
     cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    lines = "".join(_row(row, number if coloured else None) for number, row in enumerate(body))
-    return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+    lines = "".join(
+        _row(row, number if coloured else None, head if stacked else None) for number, row in enumerate(body)
+    )
+    content = f"<thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<div class="scroll"><table class="stacked">{content}</div>' if stacked else f"<table>{content}"
 
 
-def _row(row: list[str], colour: int | None) -> str:
+def _row(row: list[str], colour: int | None, head: list[str] | None) -> str:
     mark = "" if colour is None else f'<span class="colour c{colour % len(plots.COLOURS)}"></span>'
     first, *others = (escape(cell) for cell in row)
-    return f"<tr><td>{mark}{first}</td>" + "".join(f"<td>{cell}</td>" for cell in others) + "</tr>"
+    names = [""] * len(others) if head is None else [f' data-name="{escape(name, quote=True)}"' for name in head[1:]]
+    return (
+        f"<tr><td>{mark}{first}</td>" + "".join(f"<td{name}>{cell}</td>" for name, cell in zip(names, others)) + "</tr>"
+    )

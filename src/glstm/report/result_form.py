@@ -30,7 +30,7 @@ _summary = entries(
         "diverged": flag,
         "operations": maybe(number(0, LARGEST)),
         "curve": entries(
-            {"epoch": items(whole(1)), "test_error": _known, "mean_k": _known}, others=items(maybe(measured))
+            {}, {"epoch": items(whole(1)), "test_error": _known, "mean_k": _known}, others=items(maybe(measured))
         ),
         "probes": entries(
             {},
@@ -61,7 +61,8 @@ def summary(value: Any, name: str) -> None:
     _summary(value, name)
     inside = f"{name}." if name else ""
     curve, epochs = value["curve"], value["recipe"]["epochs"]
-    lengths = {name: len(column) for name, column in curve.items()}
+    lengths = dict.fromkeys(("epoch", "test_error", "mean_k"), 0)  # of one that diverged in its first epoch
+    lengths |= {name: len(column) for name, column in curve.items()}
     if len(set(lengths.values())) > 1 or lengths["epoch"] > epochs or not (lengths["epoch"] or value["diverged"]):
         raise wrong(lengths, f"the length of {inside}curve", f"the same for all its columns, and at most {epochs}")
     if "gates" in value["probes"]:
@@ -72,8 +73,8 @@ def summary(value: Any, name: str) -> None:
 def tested(value: Any, name: str) -> None:
     """Of a network whose figures are shown: it has been tested after every epoch."""
     summary(value, name)
-    errors, epochs = value["curve"]["test_error"], value["recipe"]["epochs"]
-    if None in errors or (len(errors) < epochs and not value["diverged"]):
+    errors, epochs = value["curve"].get("test_error", []), value["recipe"]["epochs"]
+    if not value["diverged"] and (None in errors or len(errors) < epochs):
         raise wrong(errors[-1:], f"{name}.curve.test_error", f"a number for each of {epochs} epochs")
 
 

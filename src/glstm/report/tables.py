@@ -1,55 +1,65 @@
-"""Tables of results: the paper's figure beside ours, mean and standard deviation over seeds."""
+"""Tables of results, and results/README.md: the paper's figure beside ours, mean and standard deviation over seeds."""
 
 import re
-from collections import Counter
-from statistics import mean, stdev
+from statistics import mean
 
-from glstm.report.claims import claims
-from glstm.report.frontier import CHOSEN, EVERY, operating_points
-from glstm.report.results import EARLY, LAST, Arm, Result, Rows, Run
-
-HOW = (
-    "Errors are those of the last epoch on the test set, mean ± standard deviation over seeds; never the best epoch. "
-    f"Beside them is the mean of the last {LAST} epochs. 'mean k' is how open units are, over all steps; 'open' the "
-    "share of updates that are left where units at k <= v_T are closed, 'operations' what a sequence then takes, "
-    "counted exactly. 'tuned' is a second recipe, the same for both networks; 'chrono T' draws biases for memories of "
-    "up to T steps; with 'shift' training images move by so many pixels; lambda rises over 'budget_epochs'."
+from glstm.report.claims import Claim, claims
+from glstm.report.results import EARLY, LAST, TRACKS, Arm, Result, Rows, millions
+from glstm.report.words import (
+    ASKED,
+    HOW,
+    SMALL_SCALE,
+    TITLE,
+    answer,
+    chosen,
+    earlier,
+    five_rows,
+    not_yet,
+    notes,
+    origin,
 )
 
-UNKNOWN = "unknown"
 GAMMA = f"Gamma, first {EARLY} steps"
 
 
-def figures(result: Result) -> Rows:
-    """A head, and a row for each arm."""
-    head = ["", "paper", "ours", "seeds", f"last {LAST} epochs", "epochs", "mean k", "open", "operations", GAMMA]
-    rows = [head]
-    for arm in result.arms:
-        paper = "" if arm.paper is None else result.form(arm.paper)
-        ours = result.form(mean(arm.errors))
-        if len(arm.runs) > 1:
-            ours += f" ± {result.form(stdev(arm.errors))}"
-        last = "" if arm.last_epochs is None else result.form(arm.last_epochs)
-        counts = [str(len(arm.runs)), last, str(arm.epochs)]
-        rows.append([arm.name, paper, ours, *counts, *openness(arm), early_gradient(arm)])
-    return drop_empty(rows)
+def figures(result: Result, track: str) -> Rows:
+    """A head, and a row for each arm of a track that is finished; none at all if no arm is."""
+    head = [
+        "", "paper", "ours", "seeds", "minus its LSTM, 95 % interval", "learns", f"last {LAST} epochs", "epochs",
+        "mean k", "open", "operations", GAMMA,
+    ]  # fmt: skip
+    twins = {gated.key: plain for gated, plain in result.twins(track)}
+    rows = [_row(result, arm, twins.get(arm.key)) for arm in result.arms if arm.track == track]
+    return drop_empty([head, *rows]) if rows else []
+
+
+def _row(result: Result, arm: Arm, twin: Arm | None) -> list[str]:
+    paper = "" if arm.paper is None else result.form(arm.paper)
+    seeds, gone = str(len(arm.runs)), len(arm.runs) - len(arm.finished)
+    seeds += f", {gone} diverged" if gone else ""
+    interval = "" if twin is None else result.interval(arm.minus(twin))
+    last = "" if arm.last_epochs is None else result.form(arm.last_epochs)
+    figures = [paper, result.spread(arm.errors), seeds, interval, arm.learnt_count, last, str(arm.epochs)]
+    return [arm.name, *figures, *openness(arm), early_gradient(arm)]
 
 
 def openness(arm: Arm) -> list[str]:
-    """How open units are; and, with those at k <= v_T closed, how many are open and the operations of a sequence."""
-    mean_k = mean(run.curve["mean_k"][arm.epochs - 1] for run in arm.runs)
+    """How open units are; with those at k <= v_T closed, how many are open; and the operations of a sequence."""
+    if not arm.finished:
+        return ["", "", ""]
+    mean_k = f"{mean(run.curve['mean_k'][arm.epochs - 1] for run in arm.finished):.3f}" if arm.cell != "lstm" else ""
+    operations = millions(mean(arm.operations)) if arm.operations else ""
     if arm.at_threshold is None:
-        return [f"{mean_k:.3f}", "", ""]
-    rows = [run.at_threshold(arm.at_threshold) for run in arm.runs]
-    operations = mean(row["cached_ops"] for row in rows) / 1e6
-    return [f"{mean_k:.3f}", f"{100 * mean(row['open_share'] for row in rows):.1f} %", f"{operations:.3f} M"]
+        return [mean_k, "", operations]
+    rows = [run.at_threshold(arm.at_threshold) for run in arm.finished]
+    return [mean_k, f"{100 * mean(row['open_share'] for row in rows):.1f} %", operations]
 
 
 def early_gradient(arm: Arm) -> str:
     """The gradient that reaches the first steps, if it was measured: its range over seeds."""
-    if any("gradient flow" not in run.summary["probes"] for run in arm.runs):
+    if not arm.has("gradient flow"):
         return ""
-    found = [run.early_gradient for run in arm.runs]
+    found = [run.early_gradient for run in arm.finished]
     return f"{min(found):.1e} to {max(found):.1e}"
 
 
@@ -76,47 +86,32 @@ def document(results: list[Result]) -> str:
     small = any(result.small for result in results)
     parts = [
         "# Results",
-        f"Written by `glstm report` from the JSON files beside this one, which `glstm reproduce` made. {HOW}",
-        *(["**On a small scale: nothing here is to be quoted.**"] if small else []),
-        f"{plain(origin(results))}.",
+        "Written by `glstm report` from the JSON files beside this one, which `glstm reproduce` made. "
+        "[report.html](report.html) has the figures.",
+        *([f"**{SMALL_SCALE}**"] if small else []),
+        f"## {TITLE}",
+        ASKED,
+        *(f"- {sentence}" for sentence in answer(results)),
+        *([text] if (text := earlier(results)) else []),
     ]
-    if found := claims(results):
-        parts.append("## The paper's claims")
-        for number, claim in enumerate(found, 1):
-            parts += [f"### {number}. {claim.says}", f"**{plain(claim.verdict)}**", markdown(claim.evidence)]
+    for track in ("paper", "best"):
+        parts += [f"**{TRACKS[track]}**", markdown(five_rows(results, track))]
+    parts += ["## The claims", *(f"- {_said(claim)}" for claim in claims(results)), "## Every experiment", HOW]
     for result in results:
-        parts += [f"## {plain(result.title)}", plain(result.question)]
-        if result.is_frontier:
-            parts += [
-                CHOSEN,
-                markdown(operating_points(result)),
-                EVERY,
-            ]
-        parts.append(markdown(figures(result)))
-        if result.missing:
-            parts.append(plain(not_yet(result)))
+        parts += [f"### {plain(result.title)}", plain(result.question)]
+        for track in result.tracks():
+            parts += [f"**{TRACKS[track]}**"]
+            parts += [markdown(rows)] if (rows := figures(result, track)) else []
+            parts += [f"Chosen by validation: {plain(' '.join(lines))}"] if (lines := chosen(result, track)) else []
+            parts += [plain(" ".join(lines))] if (lines := notes(result, track)) else []
+            parts += [plain(text)] if (text := not_yet(result, track)) else []
+    parts += ["## Versions, commits and hardware", *(f"- {plain(line)}" for line in origin(results))]
     return "\n\n".join(parts) + "\n"
 
 
-def not_yet(result: Result) -> str:
-    return f"Not trained yet: {'; '.join(result.missing)}."
+def _said(claim: Claim) -> str:
+    return f"**{claim.badge}** ({_whose(claim)}): {claim.says} {claim.sentence}"
 
 
-def networks(results: list[Result]) -> list[Run]:
-    """Each network once, even if several experiments show it."""
-    found = {recipe: run for result in results for arm in result.arms for recipe, run in zip(arm.recipes, arm.runs)}
-    return list(found.values())
-
-
-def origin(results: list[Result]) -> str:
-    """The machines, the time and the code versions of training; those that trained the most come first."""
-    parts = [part for run in networks(results) for part in run.summary["trained"]]
-    devices = Counter(part["machine"].get("device", UNKNOWN) for part in parts).most_common()
-    commits = Counter(part["machine"].get("commit", UNKNOWN)[:12] for part in parts).most_common()
-    took = []
-    for device, _ in devices:
-        own = [part for part in parts if part["machine"].get("device", UNKNOWN) == device]
-        software = ", ".join(f"{name} {version}" for name, version in own[0]["machine"].get("software", {}).items())
-        took.append(f"{sum(part['seconds'] for part in own) / 60:.1f} minutes on {device} ({software})")
-    code = ", ".join(commit for commit, _ in commits)
-    return f"{len(networks(results))} networks; {'; '.join(took)}; by the code of {code}"
+def _whose(claim: Claim) -> str:
+    return "the paper's" if claim.whose == "paper" else "ours"

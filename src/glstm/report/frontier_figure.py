@@ -1,0 +1,89 @@
+"""The picture of error against operations, twice: for a wide page, and for a narrow one."""
+
+from dataclasses import replace
+
+from glstm.plots import Axis, Curve
+from glstm.report import svg
+from glstm.report.figures import Chart, drawn
+from glstm.report.frontier import KINDS, PAPER_ERROR, PAPER_EXACT, Point, points, searched
+from glstm.report.results import Result, percent
+
+SIZES = {"wide": (920 / 72, 400 / 72), "narrow": (400 / 72, 420 / 72)}  # inches, at 72 units
+OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
+ERROR = Axis("error", log=True, percent=True)
+COLOURS = dict(zip(KINDS, (0, 3, 1, 5)))
+OF_THE_PAPER = 4
+SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
+CAPTION = (
+    "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
+    "dot. Hollow: networks of searches, validation error of one seed, never tested; of each small LSTM the best so "
+    "far. Diamond: the paper's network, its operations by our count."
+)
+
+
+def frontier_figure(results: list[Result]) -> str:
+    """As HTML; empty if there is nothing to show."""
+    chart = frontier_chart({result.name: result for result in results})
+    if chart is None:
+        return ""
+    shown = []
+    for name, size in SIZES.items():
+        with svg.style(f"frontier {name}"):
+            fitting = chart if name == "wide" else replace(chart, x=replace(chart.x, ticks=_powers(chart)))
+            shown.append(f'<div class="{name}-only">{drawn(fitting, CAPTION, *size)}</div>')
+    return f'<figure id="frontier-picture">{"".join(shown)}<figcaption>{CAPTION}</figcaption></figure>'
+
+
+def frontier_chart(results: dict[str, Result]) -> Chart | None:
+    tested, tried = points(results), searched(results)
+    if not tested and not tried:
+        return None
+    curves = []
+    for kind in KINDS:
+        own, colour = [point for point in tested if point.kind == kind], COLOURS[kind]
+        if own:
+            costs, errors = [one.operations / 1e6 for one in own], [one.error for one in own]
+            low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
+            curves.append(
+                Curve(kind, costs, errors, low, high, line=False, colour=colour, size=MEAN, texts=_texts(own))
+            )
+            dots = [pair for one in own for pair in zip(one.arm.operations, one.arm.errors)]
+            x, y = [cost / 1e6 for cost, _ in dots], [error for _, error in dots]
+            curves.append(Curve("", x, y, line=False, colour=colour, size=SEED))
+        if some := [one for one in tried if one.kind == kind]:
+            costs, errors, texts = (
+                [*column] for column in zip(*((one.operations / 1e6, one.error, one.label) for one in some))
+            )
+            name = f"{kind}: validation, one seed"
+            curves.append(
+                Curve(name, costs, errors, line=False, colour=colour, hollow=True, size=SEARCHED, texts=texts)
+            )
+    name = f"the paper, {percent(PAPER_ERROR)}"
+    paper = Curve(
+        name,
+        [PAPER_EXACT / 1e6],
+        [PAPER_ERROR],
+        line=False,
+        colour=OF_THE_PAPER,
+        size=MEAN,
+        marker="D",
+        texts=["paper"],
+    )
+    return Chart(CAPTION, [*curves, paper], OPERATIONS, ERROR)
+
+
+def _powers(chart: Chart) -> list[float]:
+    """Of ten, within the curves: more ticks would not fit."""
+    places = [place for curve in chart.curves for place in curve.x]
+    return [10.0**power for power in range(-6, 7) if min(places) <= 10.0**power <= max(places)]
+
+
+def _texts(own: list[Point]) -> list[str]:
+    """Sizes, each once at a place where several networks stand close together."""
+    seen: set[tuple[str, int]] = set()
+    texts = []
+    for point in own:
+        place = (point.label, round(point.operations / 1e6))
+        texts.append("" if place in seen else point.label)
+        seen.add(place)
+    return texts

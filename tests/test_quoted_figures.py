@@ -1,0 +1,238 @@
+"""Every figure of results that a document or the page prints is computed again here, from the JSON alone."""
+
+import json
+import re
+from decimal import ROUND_HALF_UP, Decimal
+from html import unescape
+from pathlib import Path
+from statistics import mean, median, stdev
+
+import pytest
+from scipy.stats import ttest_ind
+
+from glstm.experiments import EXPERIMENTS
+from glstm.report.page import page
+from glstm.report.reading import load
+from glstm.report.tables import document
+
+ROOT = Path(__file__).parents[1]
+RESULTS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "results").glob("*.json"))}
+LEARNT = {"adding": 0.01, "smnist": 0.05, "pmnist": 0.12, "scifar": 0.5}
+
+# A share, a number of operations, a small error, or an epoch; in text, as 'mean ± deviation', and as an interval.
+FIGURE = re.compile(
+    r"[-+]?\d+\.\d+ \([-+]?\d+\.\d+ to [-+]?\d+\.\d+\)|\d+(?:\.\d+)? ± \d+(?:\.\d+)? %|\d+(?:\.\d+)? (?:%|M\b)"
+    r"|\d\.\de-\d+|\bepoch \d+(?:\.\d+)?|[-+]\d\.\d+ points|-?\d\.\d\d to -?\d\.\d\d"
+)
+# What is said, not measured: levels at which tasks are learnt, the interval's probability, the paper's network in two
+# counts, and the share of its gates that are open.
+SAID = {"5 %", "12 %", "50 %", "95 %", "2.3 %", "8.2 %", "0.92 M", "7.6 M"}
+
+
+def rounded(value: float, digits: int = 2) -> str:
+    """As on paper: a 5 is rounded up."""
+    return str(Decimal(f"{value:.10g}").quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def percent(value: float) -> str:
+    return f"{rounded(100 * value)} %"
+
+
+def errors(arm: dict) -> list[float]:
+    """The figure of each seed."""
+    return [error_of(run, arm) for run in arm["runs"] if not run["diverged"]]
+
+
+def error_of(run: dict, arm: dict) -> float:
+    if arm["at_threshold"] is not None:
+        return next(row["error"] for row in run["probes"]["thresholds"] if row["threshold"] == arm["at_threshold"])
+    if "as an LSTM" in run["probes"]:
+        return run["probes"]["as an LSTM"]["error"]
+    return run["curve"]["test_error"][(arm["at_epoch"] or len(run["curve"]["test_error"])) - 1]
+
+
+def learnt(arm: dict) -> float:
+    """The epoch by which half of the seeds have learnt the task."""
+    found = []
+    for run in arm["runs"]:
+        level = LEARNT[run["recipe"]["task"]]
+        found.append(next((n for n, one in enumerate(run["curve"]["test_error"], 1) if one <= level), float("inf")))
+    return median(found)
+
+
+def spread(values: list[float]) -> str:
+    return f"{rounded(100 * mean(values))} ± {rounded(100 * stdev(values))} %"
+
+
+def welch(one: list[float], other: list[float]) -> tuple[float, float, float]:
+    """The difference between its interval's ends, by another implementation than the report's."""
+    found = ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+    return found.low, mean(one) - mean(other), found.high
+
+
+def points(one: list[float], other: list[float]) -> tuple[str, ...]:
+    return tuple(f"{Decimal(rounded(100 * number)):+}" for number in welch(one, other))
+
+
+@pytest.fixture(scope="module")
+def smnist() -> dict[str, dict]:
+    return {arm["key"]: arm for arm in RESULTS["table1-smnist"]["arms"]}
+
+
+@pytest.fixture(scope="module")
+def figures() -> set[str]:
+    """All that may be quoted."""
+    found = set(SAID)
+    for result in RESULTS.values():
+        for arm in result["arms"]:
+            found |= of_arm(arm)
+        arms = {arm["key"]: arm for arm in result["arms"]}
+        for gated, plain in ((arm, arms.get(arm["twin"])) for arm in arms.values()):
+            if plain and min(len(gated["runs"]), len(plain["runs"])) > 1:
+                own, other = errors(gated), errors(plain)
+                low, value, high = points(own, other)
+                found |= {f"{value} ({low} to {high})", f"{value} points", f"{low} to {high}"}
+                low, value, high = (f"{number:+.1e}" for number in welch(own, other))
+                found |= {f"{value} ({low} to {high})", *(number.lstrip("+-") for number in (low, value, high))}
+        searches = [arm["search"] for arm in (*result["arms"], *result["missing"]) if arm["search"]]
+        for one in (one for search in searches for one in search["tries"] if one["validation"] is not None):
+            found |= {percent(one["validation"]), f"{one['validation']:.1e}", f"{(one['operations'] or 0) / 1e6:.3g} M"}
+    return found
+
+
+def of_arm(arm: dict) -> set[str]:
+    """An arm's figures, as shares and as small numbers."""
+    own = errors(arm)
+    last = [mean(run["curve"]["test_error"][: arm["at_epoch"]][-5:]) for run in arm["runs"] if not run["diverged"]]
+    single = [*own, mean(own), median(own), mean(last)] + ([] if arm["paper"] is None else [arm["paper"]])
+    found = {f"epoch {learnt(arm):g}", *map(percent, single), *(f"{value:.1e}" for value in single)}
+    found |= {f"{100 * value:.3g} %" for value in single}
+    if len(own) > 1:
+        found |= {spread(own), f"{stdev(own):.1e}"}
+    counts = [run["operations"] for run in arm["runs"] if run["operations"] is not None]
+    found |= {f"{mean(counts) / 1e6:.3g} M"} if counts else set()
+    for rows in zip(*(run["probes"].get("thresholds", []) for run in arm["runs"] if not run["diverged"]), strict=True):
+        found |= {f"{mean(row['cached_ops'] for row in rows) / 1e6:.3g} M", percent(mean(row["error"] for row in rows))}
+        found |= {f"{100 * mean(row['open_share'] for row in rows):.1f} %", spread([row["error"] for row in rows])}
+    return found
+
+
+def section(name: str, start: str, end: str | None) -> str:
+    text = (ROOT / name).read_text()
+    text = text[text.index(start) :]
+    return re.sub(r"\s+", " ", text if end is None else text[: text.index(end)])
+
+
+QUOTING = {
+    "README": ("README.md", "## Does the paper's result hold?", "## Deployment"),
+    "protocol": ("docs/experiments.md", "## The protocol", "## What came out so far"),
+    "came out": ("docs/experiments.md", "## What came out so far", "## What is not repeated yet"),
+    "sceptic": ("docs/experiments.md", "## What is not repeated yet", None),
+}
+
+
+@pytest.mark.parametrize("part", QUOTING)
+def test_every_figure_in_the_documents_is_one_of_the_json(part, figures):
+    quoted = FIGURE.findall(section(*QUOTING[part]))
+    assert len(quoted) >= 5
+    assert set(quoted) - figures == set()
+
+
+def test_the_figures_stand_where_they_belong(smnist):
+    """Each with its network: a figure that is in the JSON may still be another's."""
+    text = section(*QUOTING["came out"])
+    readme = section(*QUOTING["README"])
+    for words, gated, plain in (
+        ("by the paper's recipe", "glstm", "lstm"),
+        ("each network at its best", "glstm-best", "lstm-best"),
+    ):
+        own, other = errors(smnist[gated]), errors(smnist[plain])
+        low, value, high = points(own, other)
+        assert (
+            f"| {words} | 1.30 % | 1.80 % | {spread(own)} | {spread(other)} | {value} ({low} to {high}) points" in text
+        )
+        assert f"| 1.3 % | 1.8 % | {spread(own)} | {spread(other)} |" in readme
+    half = {key: f"{learnt(arm):g}" for key, arm in smnist.items()}
+    assert half["glstm"] == half["glstm-best"]
+    assert f"Half of its seeds are under 5 % by epoch {half['glstm']} on both tracks" in text
+    assert f"by epoch {half['lstm']} by the paper's recipe and by epoch {half['lstm-best']} at its best" in text
+    get_there = sum(min(run["curve"]["test_error"]) <= LEARNT["smnist"] for run in smnist["lstm"]["runs"])
+    assert f"{get_there} of the LSTM's {len(smnist['lstm']['runs'])} seeds get there in 120 epochs, else all do" in text
+    tested = {json.dumps(run["recipe"]) for one in RESULTS.values() for arm in one["arms"] for run in arm["runs"]}
+    assert f"{len(tested)} networks are finished and tested" in text
+    ends = sorted(errors(smnist["lstm"]))
+    assert f"between {percent(ends[0])} and {percent(ends[-1])}, with a median of {percent(median(ends))}" in text
+
+
+def chosen(arm: dict) -> dict:
+    return arm["search"]["tries"][arm["search"]["chosen"]]
+
+
+def test_what_validation_chose_is_as_said(smnist):
+    text = section(*QUOTING["came out"])
+    gated, plain = (chosen(smnist[key]) for key in ("glstm-best", "lstm-best"))
+    assert gated["change"] == plain["change"] == {"lr": 1e-3, "forget_bias": 1.0, "data": {"shift": 1}}
+    rates = {one["change"]["lr"] for one in smnist["lstm-best"]["search"]["tries"]}
+    assert max(rates) == 1e-3  # the largest of the grid
+    assert f"{percent(gated['validation'])} for the g-LSTM, {percent(plain['validation'])} for the LSTM" in text
+    by_the_paper = chosen(smnist["lstm"])["validation"]
+    assert by_the_paper < plain["validation"]
+    assert f"was {percent(by_the_paper)}, lower than the {percent(plain['validation'])} of the best" in text
+    sceptic = section(*QUOTING["sceptic"])
+    for key, name in (("lstm", "LSTM's four by the paper's recipe lie"), ("glstm", "g-LSTM's")):
+        tried = [one["validation"] for one in smnist[key]["search"]["tries"]]
+        assert f"{name} between {percent(min(tried))} and {percent(max(tried))}" in sceptic
+
+
+def test_searches_are_quoted_as_such():
+    text = section(*QUOTING["came out"])
+    tried = {
+        json.dumps(one["change"]): one
+        for arm in RESULTS["frontier"]["missing"]
+        for one in arm["search"]["tries"]
+        if one["validation"] is not None
+    }
+    for moved, words in ((False, "are at {} with {} operations"), (True, "and at {} with {} where images move")):
+        own = [one for one in tried.values() if ("data" in one["change"]) == moved and one["operations"] <= 0.25e6]
+        best = min(own, key=lambda one: one["validation"])
+        assert words.format(percent(best["validation"]), f"{best['operations'] / 1e6:.3g} M") in text
+    small = [
+        min((one for one in arm["search"]["tries"] if one["validation"]), key=lambda one: one["validation"])
+        for arm in RESULTS["small"]["missing"]
+    ]
+    *first, last = [percent(one["validation"]) for one in small]
+    low, *_, high = [f"{one['operations'] / 1e6:.3g} M" for one in small]
+    assert f"{', '.join(first)} and {last} with {low} to {high}" in text
+
+
+def without_pictures(html: str) -> str:
+    """Another version of matplotlib draws other lines."""
+    return re.sub("<svg.*?</svg>", "<svg>", html)
+
+
+def test_the_committed_report_is_that_of_the_committed_results():
+    found = load(ROOT / "results", [*EXPERIMENTS])
+    written = "run 'glstm report results' again"
+    assert (ROOT / "results" / "README.md").read_text() == document(found), written
+    assert without_pictures((ROOT / "results" / "report.html").read_text()) == without_pictures(page(found)), written
+
+
+def test_every_figure_on_the_page_is_one_of_the_json(figures):
+    """What the page says in words, and its tables of test errors."""
+    text = unescape((ROOT / "results" / "report.html").read_text()).replace("\u00a0", " ")
+    shown = text[text.index("</style>") : text.index('<section id="versions">')]
+    shown = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", re.sub("<svg.*?</svg>", "", shown)))
+    quoted = FIGURE.findall(shown)
+    of_the_paper = {"7.50 %", "8.40 %", "41.10 %", "41.80 %", "2.30 %", "3.8e-05", "1.4e-03", "1.3e-03", "1.6e-01"}
+    limits = {f"{arm.most_operations / 1e6:g} M" for arm in EXPERIMENTS["frontier"].arms if arm.most_operations}
+    assert len(quoted) > 100
+    assert set(quoted) - figures - of_the_paper - limits == set()
+
+
+def test_the_papers_figures_for_what_is_not_repeated_are_those_of_the_experiments():
+    from glstm.report.comparisons import PAPER
+
+    for name, quoted in PAPER.items():
+        arms = {arm.key: arm for arm in EXPERIMENTS[name].arms}
+        forms = [percent if arms[key].recipe.task != "adding" else "{:.1e}".format for key in ("glstm", "lstm")]
+        assert quoted == tuple(form(arms[key].paper) for form, key in zip(forms, ("glstm", "lstm"), strict=True))
