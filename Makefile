@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format sanitize valgrind arm clean
+.PHONY: demo test lint format fleet sanitize valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
@@ -28,6 +28,11 @@ $(READY): pyproject.toml constraints-dev.txt CMakeLists.txt $(wildcard src/glstm
 	$(BIN)/python -m pip install --quiet --constraint constraints-dev.txt --editable '.[dev]'
 	@$(BIN)/python -c 'from glstm.ops import cpu; print(cpu.status())'
 	@touch $@
+
+# Training on many machines: Ray, which is large, and its tests on a real cluster of two nodes on this machine.
+fleet: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[ray]'
+	$(BIN)/python -m pytest -n 0 tests/sweeps
 
 # For those who work on the C code: its tests on an engine that reports bad addresses and undefined behaviour ...
 sanitize: $(READY)

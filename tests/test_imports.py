@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "describe": {"gated", "gates", "registry", "times", "weights"},
     "pretrained": {"describe", "models"},
     "series": set(),
-    "data": {"scaling"},
+    "data": {"masks", "scaling"},
     "analysis": {"gated", "layers", "times"},
     "training": {
         "", "advice", "analysis", "data", "describe", "fused", "masks", "models", "ops", "plots", "pretrained", *LAYERS,
@@ -56,6 +56,7 @@ MAY_IMPORT = {
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
+    "sweeps": {"experiments", "plots", "recipes"},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "training"},
     "report": {"plots"},
     "bench": {
@@ -65,7 +66,7 @@ MAY_IMPORT = {
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
         "", "analysis", "bench", "cells", "data", "doctor", "experiments", "models", "ops", "plots", "predictions",
-        "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
+        "pretrained", "recipes", "report", "runtime", "sweeps", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, deploy, doctor, evaluate, export, predict, report, reproduce, train
+from glstm.cli import bench, data, demo, deploy, doctor, evaluate, export, predict, report, reproduce, sweep, train
 from glstm.errors import GateWarning, UserError
 
 python_says = warnings.showwarning
@@ -49,6 +49,7 @@ VERBS = (
     deploy.deploy,
     reproduce.reproduce,
     report.report,
+    sweep.sweep,
     demo.demo,
     doctor.doctor,
 )
