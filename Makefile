@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format crash fuzz soak sanitize sanitize-threads valgrind arm clean
+.PHONY: demo test lint format crash fuzz soak fleet sanitize sanitize-threads valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
@@ -43,6 +43,11 @@ fuzz: $(READY)
 # Whether memory grows in 100000 calls of each kind.
 soak: $(READY)
 	$(BIN)/python tests/soak.py
+
+# Training on many machines: Ray, which is large, and its tests on a real cluster of two nodes on this machine.
+fleet: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[ray]'
+	$(BIN)/python -m pytest -n 0 tests/sweeps
 
 # For those who work on the C code: its tests on an engine that reports bad addresses and undefined behaviour ...
 sanitize: $(READY)

@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
+    "sweeps": {"experiments", "plots", "recipes"},
     "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "report", "training"},
     "report": {"plots"},
     "explore": {"analysis", "data", "gated", "gates", "layers", "models", "runtime", "scaling", "training"},
@@ -68,7 +69,7 @@ MAY_IMPORT = {
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
         "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "models", "ops", "plots",
-        "predictions", "pretrained", "recipes", "report", "runtime", "training", *LAYERS,
+        "predictions", "pretrained", "recipes", "report", "runtime", "sweeps", "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

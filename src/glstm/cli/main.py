@@ -10,7 +10,21 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from glstm.cli import bench, data, demo, deploy, doctor, evaluate, explore, export, predict, report, reproduce, train
+from glstm.cli import (
+    bench,
+    data,
+    demo,
+    deploy,
+    doctor,
+    evaluate,
+    explore,
+    export,
+    predict,
+    report,
+    reproduce,
+    sweep,
+    train,
+)
 from glstm.errors import GateWarning, UserError
 
 TRACEBACK = "GLSTM_TRACEBACK"  # the variable that asks for Python's own message
@@ -51,6 +65,7 @@ VERBS = (
     deploy.deploy,
     reproduce.reproduce,
     report.report,
+    sweep.sweep,
     demo.demo,
     doctor.doctor,
 )

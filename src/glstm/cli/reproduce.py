@@ -14,11 +14,21 @@ from rich.table import Table
 from glstm.cli.options import DataOption, require_folder
 from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
+from glstm.extras import require
 from glstm.storage import remove_temporary
 
 if TYPE_CHECKING:
-    from glstm.experiments.experiment import Experiment
     from glstm.experiments.runner import Runner
+    from glstm.experiments.work import Wants
+
+
+Engines = Annotated[
+    Literal["local", "ray"],
+    typer.Option(
+        help="Who trains: this process, or the workers of a Ray cluster, which all see these folders. RAY_ADDRESS says "
+        "which cluster; without it, one is started on this machine."
+    ),
+]
 
 
 def reproduce(
@@ -38,6 +48,7 @@ def reproduce(
     sharing: Annotated[
         int, typer.Option(min=1, help="So many of these commands share the device: each counts its part of the time.")
     ] = 1,
+    engine: Engines = "local",
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Stop after so long; the same command goes on.", show_default=False)
     ] = None,
@@ -49,7 +60,7 @@ def reproduce(
     """
     from glstm.experiments import EXPERIMENTS
     from glstm.experiments.experiment import SMALL
-    from glstm.experiments.runner import Runner, write_result
+    from glstm.experiments.runner import Runner, wanted, write_result
     from glstm.experiments.store import Store
     from glstm.training.fabric import make_fabric, set_matmul
 
@@ -66,7 +77,7 @@ def reproduce(
     fabric = make_fabric(device)
     set_matmul(fabric, matmul)
     where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}
-    runner = Runner(keep, fabric, data, where, _machine(fabric.device), sharing)
+    runner = Runner(keep, fabric, data, where, machine_of(fabric.device), sharing)
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
         with StopOnSignal() as asked:
@@ -74,7 +85,9 @@ def reproduce(
             def should_stop() -> bool:
                 return asked() or time.monotonic() > deadline
 
-            _train_all(console, runner, chosen, should_stop)
+            if not trained_by(engine, runner, console, lambda: wanted(chosen, keep), should_stop):
+                console.print("stopped; the same command goes on from here")
+                raise typer.Exit(INTERRUPTED)
     finally:  # what is complete is written, stopped or not
         with keep.alone():
             remove_temporary(results, of_others=True)
@@ -87,32 +100,23 @@ def reproduce(
                     console.print(f"{path} {why}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _train_all(console: Console, runner: "Runner", chosen: "list[Experiment]", should_stop: Callable[[], bool]) -> None:
-    """Networks that decide between recipes come first. When they are all trained, it is known which others to train."""
-    from glstm.experiments.runner import populations, room_on, wanted
+def trained_by(name: str, runner: "Runner", console: Console, wants: "Wants", should_stop: Callable[[], bool]) -> bool:
+    """Whether everything is trained, by the engine of this name; False: stopped before the end."""
+    from glstm.experiments.work import Rays, ThisProcess
     from glstm.training.display import display_for
 
-    store, said = runner.store, False
-    while todo := [one for one in wanted(chosen, store) if one.missing(store.summary(one.recipe))]:
-        with store.claim(one.recipe for one in todo) as ours:  # others train the rest
-            free = [one for one in todo if one.recipe in ours]
-        work = populations(free, room_on(runner.fabric.device))
-        if not work:
-            if not said:
-                console.print("other processes train the rest; waiting for what they decide")
-            said = True
-            time.sleep(2)
-        for population in work[:1]:  # after it, others may be known that are to be trained first
-            with store.claim(one.recipe for one in population) as ours:
-                left = [one for one in population if one.recipe in ours and one.missing(store.summary(one.recipe))]
-                if left and not should_stop():
-                    recipe = left[0].recipe
-                    what = f"{len(left)} networks of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
-                    console.print(f"{what}; {len(todo)} are to be trained, as far as is known", highlight=False)
-                    runner.train(left, display_for(console), should_stop)
-        if should_stop():
-            console.print("stopped; the same command goes on from here")
-            raise typer.Exit(INTERRUPTED)
+    def say(sentence: str) -> None:
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+    if name == "ray":
+        require("--engine ray", "ray")
+        engine = Rays(runner, os.environ.get("RAY_ADDRESS"))
+    else:
+        engine = ThisProcess(runner, lambda: display_for(console))
+    try:
+        return engine.train(wants, say, should_stop)
+    finally:
+        engine.close()
 
 
 def _contents(experiments) -> Table:
@@ -123,7 +127,7 @@ def _contents(experiments) -> Table:
     return table
 
 
-def _machine(device) -> dict[str, object]:
+def machine_of(device) -> dict[str, object]:
     import torch
 
     from glstm.bench.machine import describe

@@ -21,7 +21,7 @@ from glstm.ops.gpu.scan import tiles_of
 from glstm.recipes import Recipe, make_task, model_maker
 from glstm.storage import write_json
 from glstm.training.display import Display, EpochRow
-from glstm.training.fabric import Processes
+from glstm.training.fabric import Processes, make_fabric, set_matmul
 from glstm.training.loop import Run, Trainer
 
 UNKNOWN = {"device": "an unknown machine", "commit": "unknown", "software": {}}
@@ -118,6 +118,21 @@ class Runner:
         self.store, self.fabric, self.data, self.where, self.machine = store, fabric, data, where, machine
         self.sharing = sharing
 
+    def plan(self) -> dict[str, Any]:
+        """What another process needs to make the same runner; the folders are then those that it sees."""
+        data = None if self.data is None else Path(self.data).resolve()
+        matmul = torch.get_float32_matmul_precision()
+        return {
+            "store": self.store.path.resolve(), "device": self.fabric.device.type, "matmul": matmul, "data": data,
+            "where": self.where, "machine": self.machine, "sharing": self.sharing,
+        }  # fmt: skip
+
+    @classmethod
+    def from_plan(cls, plan: dict[str, Any]) -> "Runner":
+        fabric = make_fabric(plan["device"])
+        set_matmul(fabric, plan["matmul"])
+        return cls(Store(plan["store"]), fabric, *(plan[name] for name in ("data", "where", "machine", "sharing")))
+
     def train(self, population: list[Wanted], display: Display, should_stop: Callable[[], bool]) -> bool:
         """Train and measure; False when stopped before the end."""
         recipes = [one.recipe for one in population]
@@ -138,7 +153,7 @@ class Runner:
             if not trainer.diverged:
                 raise
             others = [run for number, run in enumerate(trainer.runs) if number not in trainer.diverged]
-            finished = all(len(run.history) == run.settings.epochs for run in others)
+            finished = all(len(run.history) == run.settings.epochs or run.is_done for run in others)
         if not finished:
             return False
         for number, (one, run) in enumerate(zip(population, trainer.runs, strict=True)):
