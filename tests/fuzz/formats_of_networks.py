@@ -29,7 +29,9 @@ from glstm.report import page as results_page
 from glstm.report import reading, tables
 from glstm.report.run_page import runs_page
 from glstm.report.runs import load_runs
+from glstm.saves import SAVES
 from glstm.scaling import Rescale, Standardize
+from glstm.storage import LOCK
 from glstm.training.evaluate import error_sums
 from glstm.training.run import RunFolder
 from small_runs import SMALL, StopAfter, go_on, start
@@ -75,11 +77,12 @@ def formats() -> Iterator[Format]:
 
 
 def written(write: Any) -> dict[str, bytes]:
-    """The files that this writes into a folder."""
+    """The files that this writes into a folder. Of a run, those of its current save, without the folder of saves: a
+    folder without one is read, too."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "made"
         write(folder)
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not {LOCK, SAVES} & {*path.parts}]
         return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
