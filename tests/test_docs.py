@@ -27,6 +27,7 @@ DOCUMENTS = [
         "docs/explore.md",
         "docs/experiments.md",
         "docs/rivals.md",
+        "docs/sweeps.md",
     )
 ]
 

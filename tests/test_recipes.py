@@ -143,7 +143,7 @@ def test_what_cannot_be_made_is_named(changes, message):
 
 def test_a_task_is_refused_before_anything_is_fetched(tmp_path):
     recipe = Recipe("smnist", data={"steps": 10})
-    with pytest.raises(UserError, match="'steps': it takes folder, train_size, test_size, shift, device"):
+    with pytest.raises(UserError, match="'steps': it takes folder, train_size, test_size, validation, shift, device"):
         make_task(recipe, tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -160,7 +160,8 @@ def test_make_fx_sees_the_operator(called_before):
     layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0).eval(), torch.randn(5, 3, 2)
     with torch.no_grad():
         if called_before:  # it then has its tables
-            layer(x), layer(x)
+            layer(x)
+            layer(x)
         graph = make_fx(lambda x: layer(x)[0])(x)
         assert torch.allclose(graph(x + 1), layer(x + 1)[0], atol=1e-6)
     assert "glstm.gated_lstm" in graph.code
@@ -213,7 +214,8 @@ def test_a_deployed_network_reads_a_negated_view_with_its_sign():
     assert torch.equal(runtime(negated(-x)), runtime(x))
     one, other = runtime.stream(), runtime.stream()
     for sample in x[:, 0]:
-        one.step(sample), other.step(negated(-sample))
+        one.step(sample)
+        other.step(negated(-sample))
     assert (one.output() == other.output()).all()
 
 
@@ -222,7 +224,8 @@ def test_a_weight_that_became_another_is_seen_after_a_call(how):
     """Its address and its layout are the same as before."""
     layer, x = GLSTM(2, 4, mu=(1, 5), sigma=2.0).eval(), torch.randn(5, 3, 2)
     with torch.no_grad():
-        layer(x), layer(x)
+        layer(x)
+        layer(x)
         weight = layer.weight_hh_l0
         weight.data = weight.data[:8] if how == "a slice" else weight.data.view(torch.float16)
         with pytest.raises((ShapeError, TypeError), match=r"w_hh must have shape|the layer float16"):

@@ -254,9 +254,9 @@ def test_networks_that_train_together_keep_their_own_averages():
     both = trained(settings)
     for row, setting in enumerate(settings):
         alone = trained([setting])
-        assert torch.equal(both.stack.flat[row], alone.stack.flat[0])
+        torch.testing.assert_close(both.stack.flat[row], alone.stack.flat[0], rtol=1e-5, atol=1e-6)
         for name, buffer in alone.models[0].named_buffers():
-            assert torch.equal(both.models[row].get_buffer(name), buffer)
+            torch.testing.assert_close(both.models[row].get_buffer(name), buffer, rtol=1e-5, atol=1e-6)
             assert buffer.abs().sum() > 0
 
 

@@ -83,7 +83,11 @@ def test_train_evaluate_resume(tmp_path):
 def test_a_signal_stops_politely_and_resume_ends_at_the_same_bits(tmp_path, number):
     options = ["train", "adding", *RUN_SMALL, "--epochs", 20, "--train-size", 100, "--test-size", 20]
     glstm(*options, "--out", tmp_path / "whole")
-    process = subprocess.Popen(command(*options, "--out", tmp_path / "cut"), stdout=subprocess.PIPE, text=True)
+    at_first = signal.signal(number, signal.SIG_DFL)  # under nohup it would be ignored, and commands keep that
+    try:
+        process = subprocess.Popen(command(*options, "--out", tmp_path / "cut"), stdout=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(number, at_first)
     assert process.stdout is not None
     assert "epoch 1/20" in process.stdout.readline()
     process.send_signal(number)

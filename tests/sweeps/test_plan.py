@@ -1,7 +1,10 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from glstm.errors import UserError
-from glstm.recipes import PRESETS
+from glstm.recipes import PRESETS, preset
 from glstm.sweeps.plan import Range, Search, read_plan, with_values
 
 GRID = """
@@ -81,3 +84,15 @@ def test_values_are_those_of_a_recipe():
     for name in ("rate", "gate", "lr.low", "gates.sigma"):
         with pytest.raises(UserError, match=f"a recipe has no value '{name}'; it has alpha, .* gate.NAME"):
             with_values(base, {name: 1.0})
+
+
+PAGE = Path(__file__).parents[2] / "docs/sweeps.md"
+PLANS = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), flags=re.S)
+
+
+@pytest.mark.parametrize("text", PLANS)
+def test_the_plans_of_the_page_can_be_followed(tmp_path, text):
+    found = plan(tmp_path, text)
+    recipe = with_values(preset(found.task), found.recipe)
+    first = next(found.in_grid()) if found.grid else dict.fromkeys(found.search.values, 32)
+    assert with_values(recipe, first) != recipe

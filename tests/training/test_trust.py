@@ -139,13 +139,18 @@ def test_a_data_folder_that_is_gone_is_not_replaced_by_another(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_ask_to_stop_once(number):
-    before = signal.getsignal(number)
-    with StopOnSignal() as asked:
-        assert not asked()
-        os.kill(os.getpid(), number)
-        assert asked()
-        assert signal.getsignal(number) is before  # the next one ends the program
-    assert signal.getsignal(number) is before
+    at_first = signal.getsignal(number)
+    before = signal.SIG_DFL if at_first is signal.SIG_IGN else at_first  # under nohup the tests themselves ignore it
+    signal.signal(number, before)
+    try:
+        with StopOnSignal() as asked:
+            assert not asked()
+            os.kill(os.getpid(), number)
+            assert asked()
+            assert signal.getsignal(number) is before  # the next one ends the program
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, at_first)
 
 
 def test_what_nohup_ignores_stays_ignored():
