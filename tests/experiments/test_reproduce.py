@@ -127,6 +127,35 @@ def test_validation_chooses_and_the_chosen_one_is_trained_on_all_data(tmp_path):
     assert all("validation" not in one["recipe"]["data"] for one in arm["runs"])
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_network_that_diverges_does_not_stop_the_others(tmp_path, killed):
+    """It is recorded once and not trained again; if the process was killed before that, it diverges again."""
+    bad = Arm("bad", "bad", SMALL.changed(lr=1e30, clip=0.0), seeds=(0,), probes=("gates",))
+    good = Arm("good", "good", SMALL, seeds=(1, 2), probes=("gates",))
+    experiment, store = Experiment("both", "", "", (bad, good)), Store(tmp_path / "store")
+    assert not run([experiment], store, StopAfter(12))
+    (recipe,) = bad.recipes()
+    assert store.summary(recipe)["diverged"]
+    if killed:
+        (store.folder(recipe).path / "summary.json").unlink()
+    assert run([experiment], store)
+    assert write_result(experiment, store, tmp_path, small=False)
+    (result,) = load(tmp_path, [])
+    lost, found = result.arms
+    assert [one.summary["diverged"] for one in lost.runs] == [True]
+    assert all("gates" in one.summary["probes"] for one in found.runs)
+
+
+def test_a_measurement_of_another_experiment_stays(tmp_path):
+    store = Store(tmp_path)
+    arm = Arm("g", "gated", SMALL, seeds=(0,))
+    for probes, thresholds in ((("gates",), ()), (("thresholds",), (0.1,)), (("thresholds",), (0.3,))):
+        assert run([Experiment("one", "", "", (replace(arm, probes=probes),), thresholds=thresholds)], store)
+    probes = store.summary(SMALL.changed(seed=0))["probes"]
+    assert "gates" in probes
+    assert [row["threshold"] for row in probes["thresholds"]] == [0.1, 0.3]
+
+
 def test_what_takes_too_many_operations_is_not_chosen(tmp_path):
     sizes = replace(CHOSEN, tries=tuple({"units": units} for units in (3, 9, 5)))
     store = Store(tmp_path)

@@ -50,7 +50,7 @@ def test_a_grid_is_ranked_by_validation_and_goes_on(tmp_path):
     assert errors == sorted(errors)
     assert len(trials) == 4
     assert all(len(trial["folders"]) == 2 and trial["standard_deviation"] >= 0 for trial in trials)
-    assert "the best network is in" in said.output
+    assert "networks of the best recipe: " in said.output
     assert (tmp_path / "plan/sweep.png").read_bytes().startswith(b"\x89PNG")
     for folder in trials[0]["folders"]:
         summary = json.loads((tmp_path / folder / "summary.json").read_text())
@@ -71,6 +71,13 @@ def test_a_search_that_is_stopped_ends_with_the_same_trials(tmp_path):
     whole, cut = ([trial["values"] for trial in found(tmp_path, name)["trials"]] for name in ("whole", "cut"))
     assert whole == cut
     assert len(whole) == 5
+
+
+def test_a_recipe_that_comes_twice_is_trained_once(tmp_path):
+    said = sweep(tmp_path, "seeds = [0, 0]\n" + GRID.replace("[1e-3, 1e-2]", "[1e-3, 1e-3]"))
+    assert said.exit_code == 0, said.output
+    assert len(found(tmp_path)["trials"]) == 4
+    assert len(list((tmp_path / "plan/networks").glob("*/summary.json"))) == 2
 
 
 def test_a_task_without_validation_is_refused(tmp_path):

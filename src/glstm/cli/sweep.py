@@ -110,8 +110,11 @@ def _write(console: Console, folder: Path, whole: "Sweep") -> None:
         shown += "" if spread is None else f" ± {_form(spread, as_percent)}"
         table.add_row(*(f"{trial['values'][name]}" for name in names), shown)
     console.print(table)
-    best = trials[0]["folders"][0]
-    console.print(f"the best network is in {best}; all are in {folder / 'sweep.json'}", soft_wrap=True, markup=False)
+    if trials[0]["validation_error"] is None:
+        said = "every recipe diverged"
+    else:
+        said = f"networks of the best recipe: {', '.join(trials[0]['folders'])}"
+    console.print(f"{said}; all are in {folder / 'sweep.json'}", soft_wrap=True, markup=False)
 
 
 def _form(value: float, as_percent: bool) -> str:

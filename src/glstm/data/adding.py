@@ -34,9 +34,10 @@ class Adding(Task):
         check_sizes(steps=steps, train_size=train_size, test_size=test_size, validation=validation)
         if steps < 2:
             raise UserError(f"the adding task marks two positions, so it needs at least 2 steps, not {steps}")
-        if (size := steps * max(train_size, test_size) * 8) > MOST_BYTES:
+        most = max(train_size, test_size, validation or 0)
+        if (size := steps * most * 8) > MOST_BYTES:
             raise UserError(
-                f"{max(train_size, test_size)} sequences of the adding task of {steps} steps take {size / 2**30:.1f} "
+                f"{most} sequences of the adding task of {steps} steps take {size / 2**30:.1f} "
                 f"GiB, and {MOST_BYTES >> 30} are the most: take fewer or shorter ones"
             )
         self.steps, self.train_size, self.test_size = steps, train_size, test_size

@@ -154,15 +154,15 @@ class Runner:
                 raise
             others = [run for number, run in enumerate(trainer.runs) if number not in trainer.diverged]
             finished = all(len(run.history) == run.settings.epochs or run.is_done for run in others)
-        if not finished:
-            return False
         for number, (one, run) in enumerate(zip(population, trainer.runs, strict=True)):
-            self._measure(one, run, task, diverged=number in trainer.diverged)
-        return True
+            diverged = number in trainer.diverged
+            if finished or diverged:  # nobody is to train it again
+                self._measure(one, run, task, diverged)
+        return finished
 
     def _trainer(self, task: Task, recipes: list[Recipe]) -> Trainer:
         makers, folders = [model_maker(one, task) for one in recipes], [self.store.folder(one) for one in recipes]
-        return Trainer(task, makers, recipes, folders, fabric=self.fabric)
+        return Trainer(task, makers, recipes, folders, fabric=self.fabric, tests=not _decides(recipes[0]))
 
     def _measure(self, one: Wanted, run: Run, task: Task, diverged: bool) -> None:
         """A network that diverged is recorded as such: another attempt would end in the same way."""
@@ -170,6 +170,8 @@ class Runner:
         probes = () if diverged else sorted(one.probes)
         found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in probes}
         known = self.store.summary(one.recipe)  # trained before; only a new measurement is missing
+        if known is not None:  # what other experiments measured stays
+            found = {**known["probes"], **found, **_thresholds(known["probes"], found)}
         summary = {
             "recipe": one.recipe.as_dict(),
             "steps": task.steps,
@@ -182,6 +184,12 @@ class Runner:
             "trained": known["trained"] if known else trained(run.history, self.store.sessions(one.recipe)),
         }
         self.store.write_summary(one.recipe, summary)
+
+
+def _thresholds(*probes: dict[str, Any]) -> dict[str, Any]:
+    """Of several measurements of a network, each threshold once."""
+    rows = {row["threshold"]: row for one in probes for row in one.get("thresholds", ())}
+    return {"thresholds": [rows[level] for level in sorted(rows)]} if rows else {}
 
 
 def trained(history: list[EpochRow], sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -197,9 +205,14 @@ def trained(history: list[EpochRow], sessions: list[dict[str, Any]]) -> list[dic
     return found
 
 
-def _columns(history: list[EpochRow]) -> dict[str, list[float]]:
+def _columns(history: list[EpochRow]) -> dict[str, list[float | None]]:
+    """JSON has no nan: None stands for it."""
     rows = [asdict(row) for row in history]
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+    return {name: [_number(row[name]) for row in rows] for name in rows[0]} if rows else {}
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
 
 
 def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
@@ -251,7 +264,7 @@ def _arms_in(path: Path) -> list[str]:
 
 def _own(summary: dict[str, Any], probes: Iterable[str], thresholds: Iterable[float]) -> dict[str, Any]:
     """Only what this experiment measures: a network may have been measured for others, too."""
-    found = {name: summary["probes"][name] for name in probes}
+    found = {name: summary["probes"][name] for name in probes if name in summary["probes"]}  # of a diverged one, none
     if "thresholds" in found:
         found["thresholds"] = [row for row in found["thresholds"] if row["threshold"] in thresholds]
     return {**summary, "probes": found}

@@ -63,10 +63,9 @@ def _operations(summary: dict[str, Any]) -> float:
 
 
 def validation_error(summary: dict[str, Any]) -> float:
-    """Of the last epochs; infinite if training diverged."""
-    if summary["diverged"]:
-        return inf
-    return mean(summary["curve"]["validation_error"][-LAST:])
+    """Of the last epochs; infinite if training diverged, or the network's answers are no numbers."""
+    errors = summary["curve"].get("validation_error", [])[-LAST:]
+    return inf if summary["diverged"] or not errors or None in errors else mean(errors)
 
 
 def _finite(value: float | None) -> float | None:

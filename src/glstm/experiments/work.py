@@ -35,22 +35,23 @@ class ThisProcess:
     def train(self, wants: Wants, say: Say, should_stop: Callable[[], bool]) -> bool:
         store, said = self.runner.store, False
         while todo := missing(wants, self.runner):
-            with store.claim(one.recipe for one in todo) as ours:  # others train the rest
-                free = [one for one in todo if one.recipe in ours]
-            work = populations(free, room_on(self.runner.fabric.device))
-            if not work:
+            trained = False
+            for population in populations(todo, room_on(self.runner.fabric.device)):
+                with store.claim(one.recipe for one in population) as ours:  # others train the rest
+                    left = [one for one in population if one.recipe in ours and one.missing(store.summary(one.recipe))]
+                    if left and not should_stop():
+                        say(f"{describe(left)}; {len(todo)} are to be trained, as far as is known")
+                        trained = True
+                        self.runner.train(left, self.display(), should_stop)
+                if trained or should_stop():  # others may be known now that are to be trained first
+                    break
+            if should_stop():
+                return False
+            if not trained:
                 if not said:
                     say("other processes train the rest; waiting for what they decide")
                 said = True
                 time.sleep(WAIT)
-            for population in work[:1]:  # after it, others may be known that are to be trained first
-                with store.claim(one.recipe for one in population) as ours:
-                    left = [one for one in population if one.recipe in ours and one.missing(store.summary(one.recipe))]
-                    if left and not should_stop():
-                        say(f"{describe(left)}; {len(todo)} are to be trained, as far as is known")
-                        self.runner.train(left, self.display(), should_stop)
-            if should_stop():
-                return False
         return True
 
     def close(self) -> None:

@@ -144,14 +144,15 @@ def result(value: Any, name: str) -> None:
     """Of one experiment."""
     _result(value, name)
     for number_of, arm in enumerate(value["arms"]):
-        for place, run in enumerate(arm["runs"]):
+        measured_runs = [(place, run) for place, run in enumerate(arm["runs"]) if not run["diverged"]]
+        for place, run in measured_runs:
             where = f"arms[{number_of}].runs[{place}]"
             if arm["at_epoch"] is not None and arm["at_epoch"] > run["recipe"]["epochs"]:
                 raise wrong(arm["at_epoch"], f"arms[{number_of}].at_epoch", "one of the epochs of its runs")
             tested = [row["threshold"] for row in run["probes"].get("thresholds", ())]
             if arm["at_threshold"] is not None and arm["at_threshold"] not in tested:
                 raise ValueError(f"{where} was not tested at the threshold of its arm, {arm['at_threshold']}")
-            first = arm["runs"][0]["probes"]
+            first = measured_runs[0][1]["probes"]
             if [row["threshold"] for row in first.get("thresholds", ())] != tested:
                 raise ValueError(f"{where} was tested at other thresholds than the first run of its arm")
             if set(first) != set(run["probes"]):

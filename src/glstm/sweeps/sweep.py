@@ -73,7 +73,8 @@ class Sweep:
             if len(known) < len(errors):
                 break
             self.trials += [self._trial(values) for values in self._study.next(known)]
-        return [Wanted(recipe) for trial in self.trials for recipe in trial.recipes]
+        found = {recipe: Wanted(recipe) for trial in self.trials for recipe in trial.recipes}  # a search may repeat one
+        return list(found.values())
 
     def ranked(self) -> list[Trial]:
         """Those that are trained, the best first."""

@@ -38,6 +38,7 @@ class Trainer:
     `should_stop` says so, and saves either way.
 
     `model` and `settings` are `Population`'s: a network, something that makes a fresh one, or one for each run.
+    `tests=False`: a task with a validation set is never tested on.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Trainer:
         *,
         fabric: Processes | None = None,
         precision: str = "32-true",
+        tests: bool = True,
     ):
         settings = [settings] if isinstance(settings, Settings) else list(settings)
         folders = [folders] if isinstance(folders, RunFolder | Path | str) else list(folders)
@@ -59,7 +61,7 @@ class Trainer:
         paths = [folder.path.resolve() for folder in folders]
         if twice := {path for path in paths if paths.count(path) > 1}:
             raise UserError(f"{min(twice)} was given more than once: each run needs a folder of its own")
-        self.task, self.model, self.precision = task, model, precision
+        self.task, self.model, self.precision, self.tests = task, model, precision, tests
         self.fabric = fabric or make_fabric(task.device.type)
         self.population = Population(task, model, settings, precision=precision, fabric=self.fabric)
         self.runs = [
@@ -200,7 +202,8 @@ class Trainer:
         with ExitStack() as stack:
             for run in self.runs:
                 stack.enter_context(run.at_its_best())
-            scores = self.population.test() if self.task.test_size else [None] * len(self.runs)
+            tested = self.tests and self.task.test_size
+            scores = self.population.test() if tested else [None] * len(self.runs)
         for row, (run, score) in enumerate(zip(self.runs, scores, strict=True)):
             if run.best is None or not ended[row]:
                 continue
@@ -222,7 +225,7 @@ class Trainer:
 
         False when stopped before that.
         """
-        ended: list[Run] = []  # their patience was at an end: they stay where they are
+        ended: list[Run] = []  # their patience was at an end, or they diverged: they stay where they are
         while len(places := sorted({run.resumed_at for run in self.runs if run not in ended})) > 1:
             behind = [run for run in self.runs if run.resumed_at == places[0] and run not in ended]
             others = Trainer(
@@ -232,19 +235,28 @@ class Trainer:
                 [run.folder for run in behind],
                 fabric=self.fabric,
                 precision=self.precision,
+                tests=self.tests,
             )
             others.resume()
 
             def should_pause(others: Trainer = others, target: Place = places[1]) -> bool:
                 return should_stop() or others.place >= target
 
-            others.fit(display, should_pause)
+            try:
+                others.fit(display, should_pause)
+            except UserError:
+                if not others.diverged:
+                    raise
+                for row in others.diverged:  # they stay where they are, and the rest goes on without them
+                    behind[row].failure = others.runs[row].failure
+                    self.diverged.add(self.runs.index(behind[row]))
+                    ended.append(behind[row])
             self.fabric.barrier()  # all processes read what one has written
             for run in self.runs:
                 self._load(run)
             if others.at_the_end:
                 ended += behind
-            elif others.place < places[1]:
+            elif others.place < places[1] and not all(run in ended for run in behind):
                 self.epoch, self.batch = others.place
                 return False
         if ended:
@@ -285,7 +297,7 @@ class Trainer:
         self.population.wait()
         self.seconds += time.monotonic() - clock
         self._end_epoch()
-        display.epoch([run.history[-1] for run in self.runs])
+        display.epoch([run.history[-1] for run in self.runs if run.history])
         self._note_done()
         stop = self._agreed(should_stop())
         if stop or self.at_the_end or time.monotonic() - self.saved_at > self.save_gap:
