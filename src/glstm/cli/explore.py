@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from glstm.cli.folders import ScheduleOptions, Subject, load
-from glstm.cli.options import DataOption, DeviceOption, grouped
+from glstm.cli.options import DataOption, DeviceOption, grouped, require_own
 from glstm.errors import UserError
 from glstm.storage import write_atomically
 
@@ -71,7 +71,9 @@ def explore(
     if static is not None and (port is not None or no_browser):
         raise UserError("--static writes a file and serves nothing: leave out --port and --no-browser")
     if static is not None:
-        _require_own(static, MARK)
+        require_own(
+            static, (MARK.encode(),), "glstm explore did not write it: choose another --static, or move it away"
+        )
     where = available_device(device or "auto")
     names = _names(folders)
     networks = [_shown(load(one, given, data, where, last=last), names[one]) for one in folders]
@@ -107,19 +109,6 @@ def page_of(networks: "list[Shown]", sequences: int | None = None) -> str:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("measuring errors", total=count_steps(networks))
         return page(gather(networks, sequences, lambda: progress.advance(bar)))
-
-
-def _require_own(path: Path, mark: str) -> None:
-    """An earlier page may be replaced; a file of somebody else must not be lost."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(1000)
-    except OSError:  # there is none; if it cannot be written to, writing says so
-        return
-    if start and mark.encode() not in start:
-        raise UserError(
-            f"{path} is there, and glstm explore did not write it: choose another --static, or move it away"
-        )
 
 
 def _serve(text: str, port: int, open_browser: bool) -> None:

@@ -1,7 +1,7 @@
 """Options of several verbs, in groups: a group is a dataclass whose fields are options, and a verb takes it as one."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -290,3 +290,14 @@ def _parse(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def require_own(path: Path, marks: Iterable[bytes], otherwise: str) -> None:
+    """An earlier page, which has one of the marks, may be replaced; a file of somebody else must not be lost."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(1000)
+    except OSError:  # there is none; if it cannot be written to, writing says so
+        return
+    if start and not any(mark in start for mark in marks):
+        raise UserError(f"{path} is there, and {otherwise}")

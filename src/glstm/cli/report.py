@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from glstm.cli.options import require_folder
+from glstm.cli.options import require_folder, require_own
 from glstm.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def report(
 
         found = load_runs(given)
         page = out or PAGE
-        _require_own(page, "choose another --out, or move it away")
+        require_own(page, MARKS, "glstm report did not write it: choose another --out, or move it away")
         _write(page, runs_page(found, _commands(found)))
         return
     if len(given) > 1:
@@ -67,20 +67,9 @@ def _report_results(results: Path) -> None:
     found = load(results, list(EXPERIMENTS))
     texts = {results / "README.md": document(found), results / "report.html": page(found)}
     for path in texts:
-        _require_own(path, "move it away")
+        require_own(path, MARKS, "glstm report did not write it: move it away")
     for path, text in texts.items():
         _write(path, text)
-
-
-def _require_own(path: Path, instead: str) -> None:
-    """An earlier report may be replaced; a file of somebody else must not be lost."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(1000)
-    except OSError:  # there is none; if it cannot be written to, writing says so
-        return
-    if start and not any(mark in start for mark in MARKS):
-        raise UserError(f"{path} is there, and glstm report did not write it: {instead}")
 
 
 def _write(path: Path, text: str) -> None:

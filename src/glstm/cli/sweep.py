@@ -75,7 +75,7 @@ def sweep(
 
 def _base(plan: "Plan") -> "Recipe":
     from glstm.cli.train import start
-    from glstm.sweeps.plan import HELD_OUT
+    from glstm.experiments.experiment import HELD_OUT
 
     recipe = start(plan.task, plan.preset, FileOptions())
     own = plan.recipe.get("data", {}).keys() | {

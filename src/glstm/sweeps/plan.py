@@ -33,7 +33,6 @@ from typing import Any
 from glstm.errors import UserError
 from glstm.recipes import Recipe
 
-HELD_OUT = 5000  # of the training images, or sequences of the adding task, where nothing else is said
 NESTED = ("data", "gate", "options")
 KNOWN = {"task", "preset", "seeds", "recipe", "grid", "search"}
 
