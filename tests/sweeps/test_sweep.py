@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from glstm.cli.main import app
-from glstm.cli.stopping import INTERRUPTED
+from glstm.stopping import INTERRUPTED
 
 COMMON = """
 task = "adding"

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from glstm.cli.options import DataOption, FileOptions, require_folder
 from glstm.cli.reproduce import Engines, machine_of, trained_by
-from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
 from glstm.extras import require
+from glstm.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
     from glstm.recipes import Recipe
@@ -64,8 +64,7 @@ def sweep(
     console = Console()
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
-        with StopOnSignal() as stop:
-            finished = trained_by(engine, runner, console, whole.wanted, lambda: stop() or time.monotonic() > deadline)
+        finished = trained_by(engine, runner, console, whole.wanted, deadline)
     finally:
         _write(console, folder, whole)
     if not finished:

@@ -3,8 +3,8 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -84,20 +84,34 @@ class Trainer:
         `recipes`, one per run, are the names that task and model were made from: with them a later process can make
         both again. `where` says where it runs.
         """
+        with self._locked_anew():
+            self._make_folders(recipes, where)
+            self._save()
+
+    def prepare(self, recipes: Sequence[dict[str, Any] | None] = (), **where: object) -> None:
+        """As `begin`, but without any state: another process, perhaps on another machine, begins them by `resume`."""
+        with self._locked_anew():
+            self._make_folders(recipes, where)
+
+    @contextmanager
+    def _locked_anew(self) -> Iterator[None]:
         for run in self.runs:
             check_patience(self.task, run.settings)
         if self.fabric.is_global_zero:
             for run in self.runs:
                 run.folder.require_unused()  # before a lock makes a folder
         with self._locked():
-            if self.fabric.is_global_zero:
-                parents = {run.folder.path.parent for run in self.runs}
-                seeds = {run.folder.path.name: run.settings.seed for run in self.runs}
-                together = seeds if len(self.runs) > 1 and len(parents) == 1 else None
-                for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
-                    run.folder.tidy()
-                    run.folder.create(run.settings, self.task, run.model, where, recipe, together)
-            self._save()
+            yield
+
+    def _make_folders(self, recipes: Sequence[dict[str, Any] | None], where: dict[str, object]) -> None:
+        if not self.fabric.is_global_zero:
+            return
+        parents = {run.folder.path.parent for run in self.runs}
+        seeds = {run.folder.path.name: run.settings.seed for run in self.runs}
+        together = seeds if len(self.runs) > 1 and len(parents) == 1 else None
+        for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
+            run.folder.tidy()
+            run.folder.create(run.settings, self.task, run.model, where, recipe, together)
 
     def resume(self) -> None:
         """Continue from the folders' checkpoints. Of the settings, only the number of epochs may have changed.
@@ -112,7 +126,7 @@ class Trainer:
                     run.folder.tidy()
                     run.folder.take_up()
                     if not run.folder.checkpoint.exists():
-                        run.folder.write_artifacts(self.task)
+                        run.folder.begin_anew(self.task, run.model)
                         self._save_run(row, run, self.population.sums[row])
             self.fabric.barrier()  # all processes read what one has written
             for row, run in enumerate(self.runs):
