@@ -73,7 +73,8 @@ MAY_IMPORT = {
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
         "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "fleet", "models", "ops",
-        "plots", "predictions", "pretrained", "recipes", "report", "runtime", "stopping", "sweeps", "training", *LAYERS,
+        "plots", "predictions", "pretrained", "recipes", "registry", "report", "runtime", "stopping", "sweeps",
+        "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from glstm import registry
 from glstm.data import ArrayTask, Task
 from glstm.errors import UserError
 from glstm.recipes import Recipe, check_same_task, make_task, model_maker, with_its_patience
@@ -44,6 +45,10 @@ class Job:
         from glstm.training.run import RunFolder
 
         return [RunFolder(self.base / path) for path in self.paths]
+
+    def modules(self) -> list[str]:
+        """Modules of the user's own, which a later command must be told to trust."""
+        return [name.partition(":")[0] for recipe in self.recipes for name in recipe.code()]
 
     def one(self, number: int) -> "Job":
         """The job of one of its runs, which has begun."""
@@ -124,8 +129,9 @@ def _with_curves(trainer: "Trainer", tensorboard: bool, display: "Display") -> "
 def _say_end(console: Console, job: Job, results: Sequence[str] | None, epoch: int) -> None:
     """`results`: a sentence about each run; None: they are stopped."""
     if results is None:
+        trust = "".join(f"--trust {module} " for module in dict.fromkeys(job.modules()))
         options = " ".join(f"--resume {shlex.quote(str(path))}" for path in job.again)
-        results = [f"stopped in epoch {epoch}; go on with: glstm train {options}"]
+        results = [f"stopped in epoch {epoch}; go on with: glstm {trust}train {options}"]
         stopped = True
     else:
         stopped = False
@@ -208,6 +214,7 @@ def _train(job: Job) -> _Outcome:
     from glstm.training.display import Display
     from glstm.training.fabric import make_fabric, set_matmul
 
+    registry.look_in(job.base)
     try:
         with StopOnSignal() as should_stop, ExitStack() as held:
             fabric = make_fabric(job.where["device"])

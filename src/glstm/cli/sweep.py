@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from glstm import registry
 from glstm.cli.options import DataOption, FileOptions, require_folder
 from glstm.cli.reproduce import Engines, machine_of, trained_by
 from glstm.errors import UserError
@@ -54,6 +55,8 @@ def sweep(
     require("glstm sweep", "matplotlib")
     require_folder(data)
     asked = read_plan(plan)
+    for name in asked.names():
+        registry.require_trust(name, plan)
     folder = out or Path("runs") / plan.stem
     fabric = make_fabric(device)
     set_matmul(fabric, matmul)

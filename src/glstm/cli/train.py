@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glstm import registry
 from glstm.cells import CELLS
 from glstm.cli.options import (
     MACHINE,
@@ -225,8 +226,10 @@ def _new_folder(recipe: Recipe, out: Path | None, networks: int) -> Path:
 
 
 def load_recipe(folder: "RunFolder") -> Recipe:
-    """The recipe that a run was begun from."""
+    """The recipe that a run was begun from. What it names must be part of glstm, or trusted."""
     names, settings = folder.recipe(), folder.settings().settings_as_dict()
+    for name in (names.get("task"), names.get("cell"), names.get("head"), (names.get("gate") or {}).get("kind")):
+        registry.require_trust(name, folder.config)
     try:
         return Recipe.from_dict({**names, **settings})
     except UserError as error:
