@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
-    "sweeps": {"experiments", "plots", "recipes"},
+    "sweeps": {"data", "experiments", "plots", "recipes", "training"},
     "experiments": {
         "analysis", "convert", "data", "fleet", "models", "ops", "recipes", "report", "stopping", "training",
     },

@@ -26,7 +26,7 @@ class Fleet:
     def __init__(self):
         with needed_by("--engine ray"):
             self.ray: Any = import_module("ray")  # it is large, and no part of an installation for tests
-        address = os.environ.get("RAY_ADDRESS")
+        address = os.environ.get("RAY_ADDRESS") or "local"  # None: that of the last command, perhaps gone
         self.ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
 
     def __enter__(self) -> "Fleet":

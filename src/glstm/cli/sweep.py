@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from glstm import registry
@@ -49,7 +50,7 @@ def sweep(
     from glstm.experiments.runner import Runner
     from glstm.experiments.store import Store
     from glstm.sweeps.plan import read_plan
-    from glstm.sweeps.sweep import Sweep, check_validation
+    from glstm.sweeps.sweep import Sweep, check
     from glstm.training.fabric import make_fabric, set_matmul
 
     require("glstm sweep", "matplotlib")
@@ -63,8 +64,10 @@ def sweep(
     where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}
     runner = Runner(Store(folder / "networks"), fabric, data, where, machine_of(fabric.device))
     whole = Sweep(asked, _base(asked), runner.store)
-    check_validation(runner, whole.base)
     console = Console()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("making each network once", total=None)
+        check(whole, runner, lambda done, of: progress.update(bar, completed=done, total=of))
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
         finished = trained_by(engine, runner, console, whole.wanted, deadline)

@@ -182,6 +182,7 @@ class Runner:
             "diverged": diverged,
             "operations": None if diverged else operations(run.model, task),
             "curve": _columns(run.history),
+            "kept_epoch": None if run.best is None else run.best_row.epoch,
             "probes": found,
             "trained": known["trained"] if known else trained(run.history, self.store.sessions(one.recipe)),
         }
