@@ -19,7 +19,7 @@ from glstm.training.checked import check_extra, check_place
 from glstm.training.checkpoint import checkpoint, load_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
-from glstm.training.fabric import Processes, make_fabric
+from glstm.training.fabric import LostProcess, Processes, make_fabric
 from glstm.training.guard import SAMPLES, SINCE_ROW, UPDATES, mean, what_failed
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run
@@ -179,8 +179,13 @@ class Trainer:
         A run whose loss is no longer a finite number stays as it was last saved, unless its settings say that such
         updates are skipped. The others continue, and an error at the end names it.
         """
+        shown = display if display is not None and self.fabric.is_global_zero else Display()
         with self._locked():
-            return self._fit(display if display is not None and self.fabric.is_global_zero else Display(), should_stop)
+            try:
+                return self._fit(shown, should_stop)
+            except LostProcess as error:
+                again = " ".join(f"--resume {run.folder.path}" for run in self.runs)
+                raise LostProcess(f"{error}; what was saved is intact, and {again} goes on from there") from error
 
     def _fit(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         if not self._catch_up(display, should_stop):
