@@ -71,6 +71,29 @@ def test_a_killed_process_ends_all_and_the_run_goes_on(tmp_path, killed, undistu
     assert results(out) == undisturbed
 
 
+CLOCKS = """
+import os
+import glstm.training.loop as loop
+
+# It is always time to save for one process, and never for the other.
+loop.SAVE_GAP = loop.SAVE_EVERY = 0.0 if os.environ.get("LOCAL_RANK") == "{eager}" else 1e9
+loop.SAVE_SHARE = 0
+from glstm.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("eager", ["None", "1"])
+def test_processes_save_together_though_their_clocks_differ(tmp_path, eager):
+    script = tmp_path / "clocks.py"
+    script.write_text(CLOCKS.format(eager=eager).replace('== "None"', "is None"))
+    options = [*SMALL, "--train-size", 40, "--batch", 10, "--epochs", 4, "--devices", 2, "--out", tmp_path / "run"]
+    call = [sys.executable, script, *map(str, options)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, env=ALONE, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert RunFolder(tmp_path / "run").epochs_done() == 4
+
+
 def child_of(process: int) -> int:
     found = subprocess.run(["pgrep", "-P", str(process)], capture_output=True, text=True, check=True).stdout.split()
     return int(found[-1])

@@ -305,8 +305,9 @@ class Trainer:
             if self.batch % row_every == 0 or self.batch == count:
                 self._record_losses(display, row_every)
             display.batch(self.epoch, self.batch, count)
-            stop = self._agreed(should_stop()) and self.batch < count
-            if stop or time.monotonic() - saved > SAVE_EVERY:
+            stop, due = self._agreed(should_stop(), time.monotonic() - saved > SAVE_EVERY)
+            stop = stop and self.batch < count
+            if stop or due:
                 self.population.wait()
                 self.seconds += time.monotonic() - clock
                 self._save()
@@ -318,8 +319,8 @@ class Trainer:
         self._end_epoch()
         display.epoch([run.history[-1] for run in self.runs if run.history])
         self._note_done()
-        stop = self._agreed(should_stop())
-        if stop or self.at_the_end or time.monotonic() - self.saved_at > self.save_gap:
+        stop, due = self._agreed(should_stop(), time.monotonic() - self.saved_at > self.save_gap)
+        if stop or self.at_the_end or due:
             self._save()
         return not stop or self.at_the_end
 
@@ -392,11 +393,14 @@ class Trainer:
         """The members' sums of losses, over all processes."""
         return self.population.over_processes(self.population.sums, "mean")
 
-    def _agreed(self, stop: bool) -> bool:
-        """Whether any process was asked to stop: all must leave at the same batch."""
+    def _agreed(self, stop: bool, due: bool) -> tuple[bool, bool]:
+        """Whether any process was asked to stop, and whether for any it is time to save. All must do both at the same
+        batch, for they exchange numbers then, and each has a clock of its own."""
         if self.fabric.world_size == 1:
-            return stop
-        return float(self.population.over_processes(torch.tensor(float(stop), device=self.fabric.device), "sum")) > 0
+            return stop, due
+        asked = torch.tensor([float(stop), float(due)], device=self.fabric.device)
+        stop, due = (self.population.over_processes(asked, "sum") > 0).tolist()
+        return stop, due
 
     def _save(self) -> None:
         """Save every run that has not diverged."""
