@@ -66,7 +66,7 @@ sys.exit(said.exit_code)
 def on_two_nodes(what, store, *command, ends_with=0):
     """What was printed, and how many networks of a store were finished when it happened."""
     call = [sys.executable, "-c", ON_TWO_NODES, what, str(store), *map(str, command)]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=600, check=False, env=ONE_THREAD)
+    done = subprocess.run(call, capture_output=True, text=True, timeout=1800, check=False, env=ONE_THREAD)
     assert done.returncode == ends_with, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("DISTURBED")]
     return done.stdout, int(line.split()[1])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -69,6 +70,36 @@ def test_a_killed_process_ends_all_and_the_run_goes_on(tmp_path, killed, undistu
     done = glstm("train", "--resume", out)
     assert done.returncode == 0, done.stderr
     assert results(out) == undisturbed
+
+
+def by_hand(rank: int) -> dict[str, str]:
+    return {"NODE_RANK": str(rank)}
+
+
+def by_slurm(rank: int) -> dict[str, str]:
+    """What srun sets for a task on each of two machines."""
+    return {
+        "SLURM_JOB_ID": "1", "SLURM_JOB_NAME": "glstm", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_NNODES": "2", "SLURM_NODELIST": "localhost", "SLURM_JOB_NODELIST": "localhost",
+        "SLURM_PROCID": str(rank), "SLURM_NODEID": str(rank), "SLURM_LOCALID": "0",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("started", [by_hand, by_slurm])
+def test_two_machines_train_as_two_processes_of_one_do(tmp_path, started, undisturbed):
+    """Both are this machine, and each is told that it is one of two."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+    call = command(*LONGER[:-2], "--nodes", 2, "--out", tmp_path / "run")
+    both = [
+        subprocess.Popen(
+            call, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ALONE | meet | started(n)
+        )
+        for n in (0, 1)
+    ]
+    said = [one.communicate(timeout=300)[0] for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    assert results(tmp_path / "run") == undisturbed
 
 
 CLOCKS = """
