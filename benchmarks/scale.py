@@ -1,7 +1,8 @@
 """How time and memory of a training step grow: with steps, units, samples, networks, and processes.
 
-    python benchmarks/scale.py            # measures, writes benchmarks/scale.json and draws docs/scale.png
-    python benchmarks/scale.py --draw     # draws it again from the JSON
+    python benchmarks/scale.py                  # measures, writes benchmarks/scale.json and draws docs/scale.png
+    python benchmarks/scale.py --again networks # measures this axis once more; of each point the less is kept
+    python benchmarks/scale.py --draw           # draws it again from the JSON
 
 Every point is measured in a process of its own, with one thread. Time is that of the processor, not of the clock, so
 that other work on the machine counts little, and the least of several measurements. Memory is the highest that was in
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.progress import track
 from torch import nn
 
 from glstm import GLSTM, SequenceModel
@@ -150,29 +152,48 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draw", action="store_true", help="only the picture, from the JSON")
+    parser.add_argument("--again", choices=AXES, help="only this axis, and of each point the less is kept")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.point:
         print(json.dumps(measure(json.loads(given.point))))
         return
     if not given.draw:
-        from rich.progress import track
-
-        found = []
-        for point in track(points(), "measuring"):
-            command = [sys.executable, __file__, "--point", json.dumps(point)]
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            found.append(json.loads(said.splitlines()[-1]))
-        torch.set_num_threads(1)
-        exponents = {
-            axis: {
-                kind: {what: round(exponent(rows, axis, what), 2) for what in ("seconds", "bytes")}
-                for kind, rows in grouped(found, axis).items()
-            }
-            for axis in AXES
-        }
-        write_json(RESULT, {**describe(), "exponents": exponents, "points": found})
+        found = measured([point for point in points() if given.again in (None, point["axis"])])
+        if given.again:
+            found = least(json.loads(RESULT.read_text())["points"], found)
+        torch.set_num_threads(1)  # as the machine is described
+        write_json(RESULT, {**describe(), "exponents": exponents(found), "points": found})
     draw(json.loads(RESULT.read_text())["points"], PICTURE)
+
+
+def measured(wanted: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for point in track(wanted, "measuring"):
+        command = [sys.executable, __file__, "--point", json.dumps(point)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found.append(json.loads(said.splitlines()[-1]))
+    return found
+
+
+def least(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    new = {_place(row): row for row in now}
+    pairs = [(row, new.get(_place(row), row)) for row in before]
+    return [row | {what: min(row[what], other[what]) for what in ("seconds", "bytes")} for row, other in pairs]
+
+
+def _place(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("axis", "kind", *USUAL))
+
+
+def exponents(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        axis: {
+            kind: {what: round(exponent(rows, axis, what), 2) for what in ("seconds", "bytes")}
+            for kind, rows in grouped(found, axis).items()
+        }
+        for axis in AXES
+    }
 
 
 if __name__ == "__main__":
