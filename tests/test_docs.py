@@ -28,6 +28,7 @@ DOCUMENTS = [
         "docs/experiments.md",
         "docs/rivals.md",
         "docs/sweeps.md",
+        "docs/scale.md",
     )
 ]
 
