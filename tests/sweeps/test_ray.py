@@ -32,7 +32,8 @@ lr = [1e-3, 1e-2]
 SIZES = "--steps 30 --units 6 --train-size 200 --test-size 20 --batch 20"
 TRAIN = ["train", "adding", *SIZES.split(), "--epochs", "200", "--seeds", "4"]
 SEEDS = [f"seed{seed}" for seed in range(4)]
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}  # for each node has one core
+# Each node has one core. Ray makes its workers wait for all other work on the machine, unless it is told otherwise.
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
 KILL, PRESS = "kill the other node", "press Ctrl-C"
 ON_TWO_NODES = """
 import os, signal, sys, threading, time
