@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format crash fuzz soak fleet sanitize sanitize-threads valgrind arm clean
+.PHONY: demo test site lint format crash fuzz soak fleet sanitize sanitize-threads valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The documentation as a site with search, into build/site. It opens from there without a server.
+site: $(READY)
+	$(BIN)/python docs/site/build.py
 
 lint: $(READY)
 	$(BIN)/ruff check
