@@ -10,9 +10,11 @@ MISSING = ("refuse", "carry", "mask")
 class Standardize(nn.Module):
     """x -> (x - mean) / scale, channel by channel; (..., D) -> (..., D), or (..., 2D) with a mask.
 
-    `missing` says what a NaN in x becomes: "carry" takes the channel's last value, or its mean if there is none yet;
-    "mask" does the same, and adds a channel for each channel that is 1 where it was observed, else 0; "refuse" is for
-    data without NaN and lets it pass, to be seen in the output.
+    Args:
+        size: D, the number of channels. `mean` and `scale` (D) are buffers, 0 and 1 at first: set them.
+        missing: What a NaN in x becomes. "carry": the channel's last value, or its mean if there is none yet. "mask":
+            the same, and one more channel for each channel, 1 where it was observed, else 0. "refuse": for data without
+            NaN; a NaN passes, to be seen in the output.
     """
 
     mean: Tensor
