@@ -13,7 +13,7 @@ test: lint
 
 # The documentation as a site with search, into build/site. It opens from there without a server.
 site: $(READY)
-	$(BIN)/python docs/site/build.py
+	$(BIN)/python docs/site/build_site.py
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -30,6 +30,17 @@ def parameter_groups(
             as the rate. None: lr x the span of the times that the layer has seen; of a layer with given mu that has
             seen none, the range of mu and two sigma.
         times: The times to take the span of, such as 784 for 784 steps. A layer that has seen none is fitted to them.
+
+    Examples:
+        ```python
+        import torch
+
+        import glstm
+
+        model = glstm.SequenceModel(glstm.GLSTM(3, 16), torch.nn.Linear(16, 2))
+        optimizer = torch.optim.Adam(glstm.parameter_groups(model, lr=1e-3, times=100))
+        assert glstm.check(model, 100, optimizer) == []
+        ```
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"parameter_groups takes a model or a layer, not {type(model).__name__}")

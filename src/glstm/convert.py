@@ -57,6 +57,16 @@ def prune(layer: GLSTM, times: Any, threshold: float) -> GLSTM:
         layer: With Gaussian gates.
         times: The times at which units may open; a number T stands for 1..T.
         threshold: Units with k <= threshold are closed.
+
+    Examples:
+        ```python
+        import torch
+
+        import glstm
+
+        layer = glstm.GLSTM(3, 16, mu=torch.linspace(1, 200, 16), sigma=5.0)
+        small = glstm.prune(layer, times=100, threshold=0.01)  # 8 units: the others open after step 100
+        ```
     """
     _check_layer(layer, "prune")
     if not isinstance(layer.gate, Gaussian):

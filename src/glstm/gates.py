@@ -22,8 +22,8 @@ class Array(Protocol):
     def __array__(self) -> Any: ...
 
 
-# What a gate value may be given as: one number for every unit, a (low, high) range to draw from, a value a unit.
 Values = float | Sequence[float] | Tensor | Array
+"""What a gate value may be given as: one number for every unit, a (low, high) range to draw from, or a value a unit."""
 
 # A Gaussian gate whose values are not given fits the times of the layer's first call: moments over all of them, and
 # this share of their span as the width, which is about the paper's 250 of 784 steps.

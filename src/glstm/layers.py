@@ -18,6 +18,17 @@ class GLSTM(GatedLSTM):
         mu: A number, a (low, high) range to draw from, or H values, in the unit of the times. None: drawn over all
             times of the first call, as in the paper.
         sigma: As mu. None: 0.32 of the span of the times of the first call. `fit_times` does both by hand.
+
+    Examples:
+        ```python
+        import torch
+
+        from glstm import GLSTM
+
+        layer = GLSTM(3, 16, num_layers=2, threshold=0.01)
+        x = torch.randn(100, 8, 3)  # (T, B, D)
+        output, (h_n, c_n) = layer(x, times=torch.linspace(0, 2.5, 100))
+        ```
     """
 
     kept: list[Tensor] | None = None  # of a pruned layer: which units it has, for each layer and direction

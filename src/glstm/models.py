@@ -33,6 +33,18 @@ class SequenceModel(nn.Module):
         inputs: Applied to x before the layer, such as a `Standardize`, so that the network takes raw numbers.
         outputs: Applied to what the head returns, such as a `Rescale`, so that the network returns raw numbers.
         classes: Names of the outputs.
+
+    Examples:
+        ```python
+        import torch
+
+        from glstm import GLSTM, SequenceModel
+
+        model = SequenceModel(GLSTM(3, 16), torch.nn.Linear(16, 2), classes=["down", "up"])
+        scores = model(torch.randn(100, 8, 3))  # (8, 2)
+        model.save_pretrained("model")
+        again = SequenceModel.from_pretrained("model")
+        ```
     """
 
     layer: Any  # of any class: only deployment and code that reads gates need to know which

@@ -42,6 +42,18 @@ def train(
             Data from arrays are kept there, too, up to 1 GiB. None: nothing is written.
         display: Shows how it goes: on a terminal `display_for(rich.console.Console())` from `glstm.training.display`.
         **values: Those of a `glstm.recipes.Recipe`, such as cell, units, lr, epochs, budget, seed or reads.
+
+    Examples:
+        ```python
+        import numpy as np
+
+        import glstm
+        from glstm.data import Task
+
+        x = np.random.default_rng(0).normal(size=(40, 30, 2))
+        trained = glstm.train(Task.from_arrays(x, x[:, 8, 0] > 0), units=8, epochs=2)
+        trained.model, trained.result["test_error"]
+        ```
     """
     from glstm.data.task import Task
     from glstm.recipes import own_recipe, with_its_patience

@@ -30,9 +30,11 @@ class Standardize(nn.Module):
 
     @property
     def outputs(self) -> int:
+        """How many channels come out: D, or 2D with a mask."""
         return 2 * self.size if self.missing == "mask" else self.size
 
     def forward(self, x: Tensor, steps_axis: int = 0) -> Tensor:
+        """x (..., D), with its steps along `steps_axis`, standardised."""
         if self.missing == "refuse":
             return (x - self.mean) / self.scale
         observed = ~x.isnan()
@@ -57,6 +59,7 @@ class Rescale(nn.Module):
         self.register_buffer("scale", torch.ones(size))
 
     def forward(self, y: Tensor) -> Tensor:
+        """y (..., K) in the unit of the targets."""
         return y * self.scale + self.mean
 
     def extra_repr(self) -> str:

@@ -52,6 +52,17 @@ class ArrayTask(Task):
         seed: Draws the parts.
         name: What messages call it.
         device: Where its tensors are, and so where training runs.
+
+    Examples:
+        ```python
+        import numpy as np
+
+        from glstm.data import Task
+
+        draw = np.random.default_rng(0)
+        x = [draw.normal(size=(steps, 2)) for steps in draw.integers(20, 40, 60)]
+        task = Task.from_arrays(x, [one[5, 0] > 0 for one in x], test=0.3)
+        ```
     """
 
     source: dict[str, Any] | None = None  # of a task from files: the options of `file_task` that make it again

@@ -133,7 +133,8 @@ class Task(ABC):
         """Samples by their numbers, a range or a tensor (B,)."""
 
     @abstractmethod
-    def test_samples(self, wanted: slice) -> Found: ...
+    def test_samples(self, wanted: slice) -> Found:
+        """Samples of the test part, by their numbers."""
 
     def validation_samples(self, wanted: slice) -> Found:
         """Samples of the validation part, by their numbers; a task with a `validation_size` has it."""

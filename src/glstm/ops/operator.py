@@ -78,6 +78,19 @@ def gated_lstm(
         cells: True: c after each step is returned, too.
         backend: "auto" takes the fastest that can run these tensors; or one of `BACKENDS`.
         segment: In training, store the state only every so many steps and compute what lies between again.
+
+    Examples:
+        ```python
+        import torch
+
+        from glstm.ops import gated_lstm
+
+        steps, samples, inputs, units = 20, 4, 3, 8
+        x, k = torch.randn(steps, samples, inputs), torch.rand(steps, units)
+        w_ih, w_hh, b = torch.randn(4 * units, inputs), torch.randn(4 * units, units), torch.zeros(4 * units)
+        h0 = c0 = torch.zeros(samples, units)
+        h, h_n, c_n, _ = gated_lstm(x, w_ih, w_hh, b, k, h0, c0)
+        ```
     """
     inputs = Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0)
     if autocasting(x.device):

@@ -57,6 +57,19 @@ def deploy(
             the model does, but in a stream without known steps after every sample, for each may be the last. With
             "last" it reads there only where `output()` asks. A model that reads the mean or the maximum of all steps
             reads that of the steps so far.
+
+    Examples:
+        ```python
+        import torch
+
+        import glstm
+
+        model = glstm.SequenceModel(glstm.GLSTM(3, 16, mu=(1, 50), sigma=4.0), torch.nn.Linear(16, 2)).eval()
+        runtime = glstm.deploy(model, steps=50, threshold=0.01)
+        stream = runtime.stream()
+        for x_t in torch.randn(50, 3).numpy():
+            y = stream.step(x_t)  # None until the last step
+        ```
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise UserError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")

@@ -1,4 +1,4 @@
-"""Builds the documentation site: `make site`, or `python docs/site/build.py FOLDER`.
+"""Builds the documentation site: `make site`, or `python docs/site/build_site.py FOLDER`.
 
 Pages are written for a reader of the repository: they lie where a code host shows them, and link to files by their
 place there. This script collects them in one folder, points their links at the collected copies, and runs the
@@ -12,9 +12,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-
-from notebook import as_page
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -34,12 +33,7 @@ LINK = re.compile(r"(?<=\]\()([^)\s#]+)?(#[^)\s]*)?(?=\))")
 def pages() -> dict[str, str]:
     """Every page: where it is in the repository, and where on the site."""
     own = (path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    notebooks = (path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.ipynb"))
-    return {
-        **{path: path.removeprefix("docs/") for path in sorted(own)},
-        **{path: Path(path).with_suffix(".md").name for path in sorted(notebooks)},
-        **ELSEWHERE,
-    }
+    return {path: path.removeprefix("docs/") for path in sorted(own)} | ELSEWHERE
 
 
 def outside_code(text: str, change: Callable[[str], str]) -> str:
@@ -57,28 +51,35 @@ def collect(folder: Path) -> None:
     for source, page in known.items():
         target = folder / page
         target.parent.mkdir(parents=True, exist_ok=True)
-        path = ROOT / source
-        text = as_page(path, target.with_suffix("")) if path.suffix == ".ipynb" else path.read_text()
-        target.write_text(outside_code(text, lambda part: _with_links(part, source, page, known, folder)))
+        target.write_text(outside_code((ROOT / source).read_text(), Pointed(source, page, known, folder)))
     shutil.copytree(HERE / "assets", folder / "assets")
 
 
-def _with_links(text: str, source: str, page: str, known: dict[str, str], folder: Path) -> str:
-    def pointed(link: re.Match) -> str:
-        target, anchor = link.group(1) or "", link.group(2) or ""
-        if not target or ":" in target or (folder / Path(page).parent / target).exists():
-            return target + anchor
-        place = Path(os.path.normpath(Path(source).parent / target)).as_posix()
-        place = f"{place}/README.md" if (ROOT / place).is_dir() else place
-        if place in known:
-            found = known[place]
-        else:
-            found = place.removeprefix("docs/") if place.startswith("docs/") else f"files/{place}"
-            (folder / found).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / place, folder / found)
-        return os.path.relpath(found, Path(page).parent) + anchor
+@dataclass(frozen=True)
+class Pointed:
+    """A page's text with its links pointed at the collected pages. Other files that it links to are collected, too."""
 
-    return LINK.sub(pointed, text)
+    source: str
+    page: str
+    known: dict[str, str]
+    folder: Path
+
+    def __call__(self, text: str) -> str:
+        return LINK.sub(self._link, text)
+
+    def _link(self, link: re.Match) -> str:
+        target, anchor = link.group(1) or "", link.group(2) or ""
+        if not target or ":" in target:
+            return target + anchor
+        place = Path(os.path.normpath(Path(self.source).parent / target)).as_posix()
+        found = {"README.md": "index.md", **self.known}.get(place) or self._file(place)
+        return os.path.relpath(found, Path(self.page).parent) + anchor
+
+    def _file(self, place: str) -> str:
+        found = place.removeprefix("docs/") if place.startswith("docs/") else f"files/{place}"
+        (self.folder / found).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / place, self.folder / found)
+        return found
 
 
 def build(site: Path) -> None:
