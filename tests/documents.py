@@ -47,4 +47,6 @@ def anchors(path: Path) -> set[str]:
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).replace("`", "").strip().lower()
         anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
         found[anchor] = found.get(anchor, -1) + 1
-    return {anchor if not number else f"{anchor}-{number}" for anchor, last in found.items() for number in range(last + 1)}
+    return {
+        anchor if not number else f"{anchor}-{number}" for anchor, last in found.items() for number in range(last + 1)
+    }

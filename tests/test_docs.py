@@ -3,13 +3,14 @@
 import ast
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import torch
-from documents import DOCUMENTS, FENCED, ROOT, blocks, name_of
 from own_things import Parity as OtherTask
 
 import glstm
+from documents import DOCUMENTS, FENCED, ROOT, blocks, name_of
 from glstm.training import Population, Settings
 
 GOES_ON = "# continues the block above\n"  # the first line of a block that needs what the block before it has made
@@ -34,7 +35,7 @@ def stories() -> list:
 @pytest.mark.parametrize("story", stories())
 def test_python_blocks_run(story, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = {"__name__": "__main__"}
+    made: dict[str, Any] = {"__name__": "__main__"}
     for code in story:
         exec(compile(code, "<document>", "exec"), made)
     if "Window" in made:

@@ -2,14 +2,15 @@
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 import typer
-from documents import DOCUMENTS, ROOT, blocks, inline_code, name_of
 
+from documents import DOCUMENTS, ROOT, blocks, inline_code, name_of
 from glstm.cli.main import app
 
-COMMAND = typer.main.get_command(app)
+COMMAND: Any = typer.main.get_command(app)
 PAGES = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]  # which also names what there is no more
 pages = pytest.mark.parametrize("path", PAGES, ids=map(name_of, PAGES))
 

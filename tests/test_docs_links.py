@@ -4,6 +4,7 @@ import re
 import subprocess
 
 import pytest
+
 from documents import DOCUMENTS, ROOT, anchors, name_of, text_of
 
 LINK = re.compile(r"\]\(([^)\s]*)\)")
@@ -39,5 +40,7 @@ def test_every_picture_is_shown_somewhere(tracked):
 
 def test_anchors_are_those_of_code_hosts(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# A title, once\n## `code` & more\n## Twice\n```\n## not this\n```\n## Twice\n## A [link](there.md)\n")
+    page.write_text(
+        "# A title, once\n## `code` & more\n## Twice\n```\n## not this\n```\n## Twice\n## A [link](there.md)\n"
+    )
     assert anchors(page) == {"a-title-once", "code--more", "twice", "twice-1", "a-link"}

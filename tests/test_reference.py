@@ -8,9 +8,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from build_site import build
-from documents import DOCUMENTS, ROOT, blocks
 
+from build_site import build
+from documents import DOCUMENTS, blocks
 from glstm.cells import CELLS
 
 PACKAGES = ("glstm", "glstm.analysis", "glstm.data", "glstm.ops", "glstm.runtime", "glstm.training")

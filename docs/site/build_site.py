@@ -26,6 +26,7 @@ ELSEWHERE = {
     "results/earlier/README.md": "results-earlier.md",
 }
 FENCED = re.compile(r"^( *)(```+).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 # The text in brackets may hold a picture, which is a link of its own.
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)?(#[^)\s]*)?(?=\))")
 
@@ -82,25 +83,27 @@ class Pointed:
         return found
 
 
+def generate(work: Path) -> Path:
+    """The site, from the pages in the folder `work`. A warning is an error: the generator's, and those of griffe, which
+    reads the docstrings."""
+    shutil.copyfile(HERE / "zensical.toml", work / "zensical.toml")
+    shutil.copytree(HERE / "theme", work / "theme")
+    (work / "src").symlink_to(ROOT / "src")  # what the reference is made from
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]
+    done = subprocess.run(command, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode or "griffe:" in done.stdout:
+        sys.exit(f"the site cannot be built:\n{COLOUR.sub('', done.stdout)}")
+    (work / "site" / "404.html").unlink()  # it only works at the root of a server
+    return work / "site"
+
+
 def build(site: Path) -> None:
-    """The whole site into this folder, which is replaced. A warning of the generator's is an error."""
+    """The whole site into this folder, which is replaced."""
     with tempfile.TemporaryDirectory() as made:
-        work = Path(made)
-        collect(work / "pages")
-        shutil.copyfile(HERE / "zensical.toml", work / "zensical.toml")
-        shutil.copytree(HERE / "theme", work / "theme")
-        (work / "src").symlink_to(ROOT / "src")  # what the reference is made from
-        done = subprocess.run(
-            [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
-            cwd=work,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        if done.returncode:
-            sys.exit(f"the site cannot be built:\n{done.stdout}")
+        collect(Path(made) / "pages")
+        found = generate(Path(made))
         shutil.rmtree(site, ignore_errors=True)
-        shutil.copytree(work / "site", site)
+        shutil.copytree(found, site)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def prune(layer: GLSTM, times: Any, threshold: float) -> GLSTM:
         import glstm
 
         layer = glstm.GLSTM(3, 16, mu=torch.linspace(1, 200, 16), sigma=5.0)
-        small = glstm.prune(layer, times=100, threshold=0.01)  # 8 units: the others open after step 100
+        small = glstm.prune(layer, times=100, threshold=0.01)  # 9 units: the others open after step 100
         ```
     """
     _check_layer(layer, "prune")

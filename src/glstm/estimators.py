@@ -269,7 +269,9 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):
     classes_: np.ndarray
 
     def fit(self, X, y, *, times=None) -> Self:
-        """Args:
+        """Train a network on these sequences.
+
+        Args:
             X: (n, D, T) or (n, T), or a list of n arrays, as `layout` says.
             y: A class for each sequence (n,).
             times: Of the steps: (T,) for all sequences, (n, T), or a list with those of each; None: 1, 2, and so on. A

@@ -75,7 +75,9 @@ class SequenceModel(nn.Module):
         self.classes = None if classes is None else tuple(map(str, classes))
 
     def forward(self, x: Any, times: Any = None, lengths: Any = None) -> Tensor:
-        """Args:
+        """What the head says about these sequences.
+
+        Args:
             x: (T, B, D): a tensor, an array of numpy's, or a list.
             times: As the layer takes them; a layer that takes none does not get them.
             lengths: (B,), how many steps of each sequence count; the others are padding.

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from chromium import OpenPage, chromium
 from torch import nn
 from typer.testing import CliRunner
 
 import glstm
+from chromium import OpenPage, chromium
 from glstm import GLSTM, LSTM, Clockwork, GatedLSTM, Periodic, Phased, SequenceModel
 from glstm.cli.main import app
 from glstm.data import Batch, Task
