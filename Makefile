@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test site lint format crash fuzz soak fleet sanitize sanitize-threads valgrind arm clean
+.PHONY: demo test site site-pictures lint format crash fuzz soak fleet sanitize sanitize-threads valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
@@ -14,6 +14,9 @@ test: lint
 # The documentation as a site with search, into build/site. It opens from there without a server.
 site: $(READY)
 	$(BIN)/python docs/site/build_site.py
+
+site-pictures: $(READY)
+	PYTHONPATH=docs/site:tests $(BIN)/python tests/site_pictures.py
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -3,11 +3,14 @@
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
-from build_site import HERE, build, collect, generate, pages
-from chromium import chromium
+from markdown_it import MarkdownIt
 from playwright.sync_api import Page, expect
+
+from build_site import HERE, ROOT, build, collect, generate, pages
+from chromium import chromium
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def browser():
         yield found
 
 
-def opened(browser, page: Path, width: int = 1280, dark: bool = False) -> Page:
+def opened(browser, page: Path, width: int = 1280, dark: bool = False) -> Any:
     """A page whose complaints and requests for other places than this machine's files end up in `page.unwanted`."""
     scheme = "dark" if dark else "light"
     context = browser.new_context(
@@ -62,6 +65,18 @@ def test_pages_are_quiet_and_fit_a_phone(browser, site):
         assert shown.unwanted == [], page
         assert shown.evaluate("document.documentElement.scrollWidth") <= 390, page
     shown.context.close()
+
+
+def test_the_site_shows_what_a_code_host_shows(site):
+    """Two readers of Markdown: lists, tables and blocks that one of them takes for running text would be missing."""
+    by_host = MarkdownIt("commonmark", {"html": True}).enable("table")
+    for source, page in pages().items():
+        if page.startswith("api/"):
+            continue
+        article = (site / page).with_suffix(".html").read_text().partition("<article")[2].partition("</article>")[0]
+        theirs = by_host.render((ROOT / source).read_text())
+        for tag in ("h1", "h2", "h3", "li", "tr", "pre", "code", "strong", "em", "img"):
+            assert len(re.findall(rf"<{tag}\b", article)) == len(re.findall(rf"<{tag}\b", theirs)), (page, tag)
 
 
 def test_search_finds_a_heading(browser, site):

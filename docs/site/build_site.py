@@ -77,6 +77,8 @@ class Pointed:
         return os.path.relpath(found, Path(self.page).parent) + anchor
 
     def _file(self, place: str) -> str:
+        if not (ROOT / place).is_file():
+            sys.exit(f"{self.source} links to {place}, which is not there")
         found = place.removeprefix("docs/") if place.startswith("docs/") else f"files/{place}"
         (self.folder / found).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / place, self.folder / found)
