@@ -11,8 +11,8 @@ from chromium import chromium
 
 PICTURES = {
     "site-home.png": ("index.html", 1280, 900, False),
-    "site-reference.png": ("api/runtime.html", 1280, 900, True),
-    "site-phone.png": ("choosing.html", 390, 844, False),
+    "site-reference.png": ("api/runtime.html", 1280, 800, True),
+    "site-phone.png": ("own-data.html", 390, 844, False),
 }
 
 with TemporaryDirectory() as made, chromium() as browser:
@@ -22,6 +22,6 @@ with TemporaryDirectory() as made, chromium() as browser:
         shown = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme).new_page()
         shown.goto((Path(made) / "site" / page).as_uri())
         shown.wait_for_load_state("networkidle")
-        picture = Image.open(BytesIO(shown.screenshot())).convert("RGB").quantize(128)
+        picture = Image.open(BytesIO(shown.screenshot())).convert("RGB")
         picture.save(ROOT / "docs" / name, optimize=True)
         print(name, (ROOT / "docs" / name).stat().st_size)
