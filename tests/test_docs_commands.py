@@ -47,6 +47,10 @@ def test_commands_in_blocks_can_be_parsed(path):
             found.make_context("glstm", words, resilient_parsing=True)
 
 
+def test_there_are_many_commands():
+    assert sum(len(lines_of(block.code)) for path in PAGES for block in blocks(path, "", "sh")) > 60
+
+
 @pages
 def test_commands_in_sentences_exist(path):
     for code in inline_code(path):

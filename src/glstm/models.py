@@ -20,6 +20,19 @@ from glstm.times import has_values
 READS = ("last", "every", "mean", "max")
 
 
+def _check_width(layer: nn.Module, head: nn.Module) -> None:
+    """That the head takes what the layer gives, as far as both are known; torch would say so at the first call, in
+    shapes of matrices."""
+    first = head[0] if isinstance(head, nn.Sequential) and len(head) else head
+    if not isinstance(layer, GatedLSTM | nn.RNNBase) or type(first) is not nn.Linear:
+        return
+    width = (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
+    if first.in_features != width:
+        raise ValueError(
+            f"the head takes {first.in_features} numbers, and the layer gives {width}: in_features={width}"
+        )
+
+
 class SequenceModel(nn.Module):
     """A recurrent layer and a head: x (T, B, D) in, the head's output (B, outputs) out.
 
@@ -66,6 +79,7 @@ class SequenceModel(nn.Module):
                 raise TypeError(f"{name} must be a module, not {part!r:.50}")
         if reads not in READS:
             raise ValueError(f"reads must be one of {', '.join(READS)}, not {reads!r:.50}")
+        _check_width(layer, head)
         super().__init__()
         self.layer = layer
         self.head = head

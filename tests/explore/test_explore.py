@@ -157,6 +157,28 @@ def test_512_units_and_10000_steps(browser, tmp_path):
     shown.check_quiet()
 
 
+def test_a_run_of_512_units(browser, tmp_path):
+    """A trained one: its error and its answers, too."""
+    task = gestures([200, 200, 200])
+    trained = glstm.train(task, tmp_path / "run", units=512, epochs=1, gate={"sigma": 25.0})
+    model, layer = trained.model, trained.model.layer
+    shown = OpenPage(browser, explored(tmp_path, tmp_path / "run"))
+    found = Batch(*task.validation_samples(slice(0, 200)))
+    labels = found.y.tolist()
+    for sample, position in enumerate(near(positions([layer.threshold]), 0.0, 0.2)):
+        shown.move("threshold", position)
+        shown.choose_sample(sample)
+        with threshold_at(layer, positions([layer.threshold])[position]):
+            price = cost(layer, 200)
+            (figures,) = shown.figures()
+            assert float(figures["operations"]) == price.cached_ops
+            assert float(figures["open"]) == pytest.approx(price.open_share, rel=1e-12)
+            wrong = (model(found.x).argmax(-1) != found.y).double().mean().item()
+            assert float(figures["error"]) == pytest.approx(wrong, abs=1e-12)
+            check_answers(shown, [model], found, labels.index(sample))
+    shown.check_quiet()
+
+
 class Ramp(Gate):
     """Of somebody else: opens more and more from a moment on. It has no pulses."""
 

@@ -341,6 +341,9 @@ class ArrayTask(Task):
     def format_error(self, value: float) -> str:
         return super().format_error(value) if self.as_percent else f"{value:.4g}"
 
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
+
     def summary(self) -> str:
         """One sentence about the data."""
         sizes = f"{self.train_size:,} training, {self.validation_size:,} validation and {self.test_size:,} test"
