@@ -159,7 +159,7 @@ class TimedWeights(LSTMWeights):
         if not self.gate.names or not all(has_values(self._named(name).detach()) for name in self._gate_names()):
             return []
         words = []
-        values = self._all_in_time()
+        values = self.gate.readable(self._all_in_time())
         widths = [float(values[name].abs().max()) for name in self.gate.in_time if name not in self.gate.moments]
         for name, value in values.items():
             low, high = float(value.min()), float(value.max())

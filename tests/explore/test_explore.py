@@ -304,6 +304,18 @@ def test_by_keyboard_and_for_screen_readers(browser, tmp_path):
     shown.check_quiet()
 
 
+def test_the_unit_that_is_shown_first_has_a_window_and_widths_are_magnitudes(browser, tmp_path):
+    """An optimiser may move sigma through 0: only its magnitude matters."""
+    layer = GLSTM(2, 5, mu=torch.tensor([3.0, 9, 15, 21, 27]), sigma=torch.tensor([4.0, 4, 0.01, 4, 4]))
+    with torch.no_grad():
+        layer.get_parameter("sigma_l0")[1] = -4.0
+        layer.get_parameter("mu_l0")[2] = 15.5  # between two steps: closed at both
+    shown = OpenPage(browser, written(tmp_path / "page.html", Shown("small", network(layer), gestures([30]), 30)))
+    assert shown.text(".unit-text").startswith("Unit 2 of 5 by moment (number 1): open from step")
+    assert "mu 9, sigma 4." in shown.text(".unit-text")
+    assert "sigma=0.01..4" in repr(layer)
+
+
 class Shuffled(PixelTask):
     """Images of 5 x 5 pixels, which are read in another order."""
 
