@@ -75,6 +75,13 @@ def test_make_knows_the_targets(path):
     assert named <= targets
 
 
+def test_every_module_has_a_line_where_things_are():
+    (tree,) = (block.code for block in blocks(ROOT / "CONTRIBUTING.md", "") if block.code.startswith("src/glstm/"))
+    modules = [path for path in (ROOT / "src/glstm").iterdir() if not path.name.startswith("__")]
+    names = {f"{path.name}/" if path.is_dir() else path.name for path in modules} - {"py.typed"}
+    assert names <= set(re.findall(r"[\w/]+(?:\.py|/)", tree))
+
+
 @pages
 def test_files_that_are_named_are_there(path):
     places = [ROOT, ROOT / "src", ROOT / "src/glstm", path.parent]

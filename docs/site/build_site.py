@@ -110,5 +110,6 @@ def build(site: Path) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "site"
+    print("building the site, some seconds", flush=True)
     build(folder)
     print(f"written to {folder}; open {folder / 'index.html'}")
