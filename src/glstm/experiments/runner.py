@@ -14,7 +14,7 @@ import torch
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.experiments.experiment import Experiment
-from glstm.experiments.probes import operations, probe
+from glstm.experiments.probes import joined, operations, probe
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
 from glstm.ops.gpu.scan import tiles_of
@@ -49,12 +49,16 @@ class Wanted:
 
 
 def wanted(experiments: Iterable[Experiment], store: Store) -> list[Wanted]:
-    """Every network once, even if several experiments need it: all that decide, and those that were chosen so far."""
+    """Every network once, even if several experiments need it: all that decide, and those that were chosen so far.
+
+    One that results know (`known.py`) is among them only for what results do not say of it.
+    """
     found: dict[Recipe, Wanted] = {}
     for experiment in experiments:
         for arm in experiment.arms:
             for recipe in (recipe for some in arm.searched() for recipe in some):
-                found.setdefault(recipe, Wanted(recipe))
+                if store.verdict(recipe) is None:  # else it was trained elsewhere, and has decided
+                    found.setdefault(recipe, Wanted(recipe))
             for recipe in chosen_recipes(arm, store) or ():
                 one = found.setdefault(recipe, Wanted(recipe))
                 one.probes |= set(arm.probes)
@@ -137,9 +141,10 @@ class Runner:
         """Train and measure; False when stopped before the end."""
         recipes = [one.recipe for one in population]
         task = make_task(recipes[0], self.data, self.fabric.device)
-        folders = [self.store.folder(recipe) for recipe in recipes]
-        fresh = [number for number, folder in enumerate(folders) if not folder.config.exists()]
+        fresh = [number for number, recipe in enumerate(recipes) if not self.store.has_begun(recipe)]
         if fresh:  # new ones begin, then all are resumed
+            for number in fresh:
+                self.store.forget(recipes[number])
             begun = self._trainer(task, [recipes[number] for number in fresh])
             begun.begin([recipes[number].names_as_dict() for number in fresh], **self.where)
         trainer = self._trainer(task, recipes)
@@ -171,7 +176,7 @@ class Runner:
         found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in probes}
         known = self.store.summary(one.recipe)  # trained before; only a new measurement is missing
         if known is not None:  # what other experiments measured stays
-            found = {**known["probes"], **found, **_thresholds(known["probes"], found)}
+            found = joined(known["probes"], found)
         summary = {
             "recipe": one.recipe.as_dict(),
             "steps": task.steps,
@@ -184,12 +189,6 @@ class Runner:
             "trained": known["trained"] if known else trained(run.history, self.store.sessions(one.recipe)),
         }
         self.store.write_summary(one.recipe, summary)
-
-
-def _thresholds(*probes: dict[str, Any]) -> dict[str, Any]:
-    """Of several measurements of a network, each threshold once."""
-    rows = {row["threshold"]: row for one in probes for row in one.get("thresholds", ())}
-    return {"thresholds": [rows[level] for level in sorted(rows)]} if rows else {}
 
 
 def trained(history: list[EpochRow], sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:

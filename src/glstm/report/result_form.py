@@ -88,7 +88,8 @@ _search = entries(
                     "diverged": flag,
                     "validation": maybe(figure),
                     "operations": maybe(number(0, LARGEST)),
-                }
+                },
+                {"networks": items(text)},  # names in a store
             ),
             least=1,
         ),
