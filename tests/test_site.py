@@ -12,6 +12,8 @@ from playwright.sync_api import Page, expect
 from build_site import HERE, ROOT, build, collect, generate, pages
 from chromium import chromium
 
+expect.set_options(timeout=30_000)  # milliseconds: tests run beside each other
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
