@@ -7,20 +7,10 @@ import re
 import zlib
 from pathlib import Path
 
-import pytest
-
-from build_site import build
 from documents import DOCUMENTS, blocks
 from glstm.cells import CELLS
 
 PACKAGES = ("glstm", "glstm.analysis", "glstm.data", "glstm.ops", "glstm.runtime", "glstm.training")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site") / "site"
-    build(folder)
-    return folder
 
 
 def public(package: str) -> list[str]:

@@ -9,17 +9,10 @@ import pytest
 from markdown_it import MarkdownIt
 from playwright.sync_api import Page, expect
 
-from build_site import HERE, ROOT, build, collect, generate, pages
+from build_site import HERE, ROOT, collect, generate, pages
 from chromium import chromium
 
 expect.set_options(timeout=30_000)  # milliseconds: tests run beside each other
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site") / "site"
-    build(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
