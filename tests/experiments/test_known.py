@@ -52,6 +52,13 @@ def test_a_search_that_was_stopped_goes_on_from_what_it_found(tmp_path):
     assert left(CHOICE, elsewhere) == CHOSEN.searched()[2]
 
 
+def test_a_network_may_have_been_trained_for_another_experiment(tmp_path):
+    finished(CHOICE, tmp_path)
+    other, elsewhere = replace(CHOICE, name="other"), Store(tmp_path / "elsewhere")
+    assert adopt([other], tmp_path, elsewhere) == 5
+    assert left(other, elsewhere) == []
+
+
 def test_networks_of_another_recipe_are_not_mistaken(tmp_path):
     finished(CHOICE, tmp_path)
     longer = Experiment("choice", "", "", (replace(CHOSEN, recipe=CHOSEN.recipe.changed(epochs=3)),))

@@ -3,7 +3,7 @@
 Of a network that was tested they hold the whole summary, of one that decided between recipes what validation said.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,22 @@ from glstm.recipes import Recipe
 from glstm.report import result_form
 
 
-def adopt(experiments: Iterable[Experiment], folder: Path, store: Store) -> int:
-    """Put what the results in this folder say into the store, where it knows nothing yet; of how many networks."""
+def adopt(experiments: Collection[Experiment], folder: Path, store: Store) -> int:
+    """Put what the results in this folder say into the store, where it knows nothing yet; of how many networks.
+
+    All of them are read, whichever experiments are asked for: a network may have been trained for another one.
+    """
     count = 0
-    for experiment in experiments:
-        path = folder / f"{experiment.name}.json"
-        if path.is_file():
-            advice = "remove it, and its networks are trained again"
-            result = read_json(path, "a result of glstm reproduce", result_form.result, advice)
-            count += _adopt_tested(result, store) + _adopt_deciding(experiment, result, store)
+    for path in sorted(folder.glob("*.json")):
+        advice = "remove it, and its networks are trained again"
+        result = read_json(path, "a result of glstm reproduce", result_form.result, advice)
+        count += _adopt_tested(result, store) + _adopt_deciding(experiments, result, store)
     return count
 
 
 def _adopt_tested(result: dict[str, Any], store: Store) -> int:
     count = 0
-    for summary in (run for arm in result["arms"] for run in arm["runs"]):
+    for summary in (run for arm in (*result["arms"], *result["missing"]) for run in arm.get("runs", ())):
         recipe = Recipe.from_dict(summary["recipe"])
         if store.has_begun(recipe):
             continue
@@ -42,9 +43,10 @@ def _adopt_tested(result: dict[str, Any], store: Store) -> int:
     return count
 
 
-def _adopt_deciding(experiment: Experiment, result: dict[str, Any], store: Store) -> int:
+def _adopt_deciding(experiments: Collection[Experiment], result: dict[str, Any], store: Store) -> int:
     """By the networks' names, which are made of all values: one that decided about another recipe is not mistaken."""
-    wanted = {name_of(recipe): recipe for arm in experiment.arms for some in arm.searched() for recipe in some}
+    arms = [arm for experiment in experiments for arm in experiment.arms]
+    wanted = {name_of(recipe): recipe for arm in arms for some in arm.searched() for recipe in some}
     searches = [arm["search"] for arm in (*result["arms"], *result["missing"]) if arm["search"]]
     count = 0
     for one in (one for search in searches for one in search["tries"]):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from glstm.data import TASKS
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.experiments.experiment import Experiment
@@ -217,8 +218,9 @@ def _number(value: float | None) -> float | None:
 def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
     """Write the experiment's JSON; False if it is not written.
 
-    An arm has runs if all its networks are finished; else it is among those that are missing, with what is known of its
-    search. Nothing is written if nothing is known, or if the existing JSON has an arm that is not finished here.
+    An arm is among the arms if all its networks are finished; else among those that are missing, with what is known of
+    its search, and with the networks that are finished. Nothing is written if nothing is known, or if the existing JSON
+    has an arm that is not finished here.
     """
     arms, missing = [], []
     for arm in experiment.arms:
@@ -229,14 +231,17 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         found = [run for recipe, run in runs.items() if run and not Wanted(recipe, probes, asked).missing(run)]
         search = outcome(arm, store).as_dict(arm) if arm.tries else None
         if recipes is None or len(found) < len(runs):
-            missing.append({"key": arm.key, "name": arm.name, "track": arm.track, "search": search})
+            part = {"seeds": arm.seeds, "runs": [_own(run, arm.probes, experiment.thresholds) for run in found]}
+            one = {"key": arm.key, "name": arm.name, "track": arm.track, "search": search}
+            missing.append(one | (part if found else {}))
             continue
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
         figures |= {"track": arm.track, "search": search, "most_operations": arm.most_operations}
         own = [_own(run, arm.probes, experiment.thresholds) for run in found]
         arms.append({"key": arm.key, "name": arm.name, "twin": arm.twin, **figures, "seeds": arm.seeds, "runs": own})
     searched = [one for arm in missing if arm["search"] for one in arm["search"]["tries"]]
-    nothing = not arms and all(one["validation"] is None for one in searched)
+    untrained = all(one["validation"] is None for one in searched) and not any("runs" in arm for arm in missing)
+    nothing = not arms and untrained
     path = folder / f"{experiment.name}.json"
     if nothing or not {arm["key"] for arm in missing}.isdisjoint(_arms_in(path)):
         return False  # nothing new takes the place of what was there
@@ -245,12 +250,19 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         "title": experiment.title,
         "question": experiment.question,
         "small": small,
+        **_metric(experiment.arms[0].recipe),
         "written": time.strftime("%Y-%m-%d", time.gmtime()),
         "missing": missing,
         "arms": arms,
     }
     write_json(path, _rounded(result), indent=None)  # long curves: a line is enough
     return True
+
+
+def _metric(recipe: Recipe) -> dict[str, Any]:
+    """What its task calls an error, and whether it is shown in percent."""
+    maker = TASKS.get(recipe.task)
+    return {"metric": getattr(maker, "metric", "error"), "as_percent": getattr(maker, "as_percent", True)}
 
 
 def _arms_in(path: Path) -> list[str]:
