@@ -32,7 +32,7 @@ def test_from_an_own_file_to_c(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_visits(Path("visits.csv"))
     (block,) = (one for one in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "visits.csv" in one)
-    lines = block.splitlines()
+    lines = block.replace("\\\n", " ").splitlines()
     for line in lines:
         if line.startswith("glstm"):
             words = shlex.split(line, comments=True)[1:]

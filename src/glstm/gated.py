@@ -16,9 +16,8 @@ from glstm.errors import ShapeError, UserError
 from glstm.fused import Layer, Made
 from glstm.gates import Gate, check_threshold
 from glstm.ndarrays import like
-from glstm.ops import CANDIDATES, onnx_export
-from glstm.ops.backends import NAMES as BACKEND_NAMES
-from glstm.ops.operator import autocasting, check_segment, watched
+from glstm.ops import onnx_export
+from glstm.ops.operator import autocasting, check_choices, check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
 from glstm.timed import TimedWeights, Times
@@ -400,7 +399,4 @@ def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, cand
             f"proj_size must be 0, not {proj_size!r}: a gate freezes unit by unit, and a projected output mixes "
             "open and frozen units, so no output could be frozen"
         )
-    if candidate not in CANDIDATES:
-        raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
-    if backend not in BACKEND_NAMES:
-        raise ValueError(f"backend must be one of {', '.join(BACKEND_NAMES)}, not {backend!r}")
+    check_choices(candidate, backend)

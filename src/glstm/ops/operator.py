@@ -179,11 +179,15 @@ def _check(inputs: Inputs, candidate: str, backend: str, segment: int | None) ->
                 f"{Inputs._fields[position]} is {tensor.dtype} on {tensor.device} but x is {dtype} on {device}: "
                 "all tensors must share one dtype and device"
             )
+    check_choices(candidate, backend)
+    check_segment(segment)
+
+
+def check_choices(candidate: str, backend: str) -> None:
     if candidate not in CANDIDATES:
         raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
     if backend not in NAMES:
         raise ValueError(f"backend must be one of {', '.join(NAMES)}, not {backend!r}")
-    check_segment(segment)
 
 
 def check_segment(segment: int | None) -> None:
