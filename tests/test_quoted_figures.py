@@ -134,7 +134,7 @@ def section(name: str, start: str, end: str | None) -> str:
 
 
 QUOTING = {
-    "README": ("README.md", "## Does the paper's result hold?", "## Deployment"),
+    "README": ("README.md", "## Does the paper's result hold?", "## Where to go on"),
     "protocol": ("docs/experiments.md", "## The protocol", "## What came out so far"),
     "came out": ("docs/experiments.md", "## What came out so far", "## What is not repeated yet"),
     "sceptic": ("docs/experiments.md", "## What is not repeated yet", None),

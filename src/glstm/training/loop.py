@@ -37,8 +37,14 @@ class Trainer:
     """One run, or several that train together, each with its own folder. `fit` trains until the last epoch or until
     `should_stop` says so, and saves either way.
 
-    `model` and `settings` are `Population`'s: a network, something that makes a fresh one, or one for each run.
-    `tests=False`: a task with a validation set is never tested on.
+    Args:
+        task: What to learn.
+        model: A network, something that makes a fresh one, or one for each run; as for `Population`.
+        settings: How to train it, or a list with those of each run.
+        folders: The run folder, or one for each run.
+        fabric: Several devices or machines, of Lightning.
+        precision: "32-true", "64-true" or "bf16-mixed".
+        tests: False: a task with a validation set is never tested on.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class Trainer:
 
     @property
     def place(self) -> Place:
+        """The epoch and the batch that come next."""
         return self.epoch, self.batch
 
     def begin(self, recipes: Sequence[dict[str, Any] | None] = (), **where: object) -> None:
