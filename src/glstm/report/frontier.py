@@ -50,15 +50,26 @@ KINDS = [kind_of(gated, moved) for gated in (True, False) for moved in (False, T
 
 def points(results: dict[str, Result]) -> list[Point]:
     """Every network on this task whose operations are known; each once, even if several experiments show it."""
-    found: dict[tuple, Point] = {}
+    found: list[Point] = []
     for name in (FRONTIER, SMALL, TABLE, *CLOSING, BUDGET):
         arms = results[name].arms if name in results else []
         for arm in (replace(arm, at_threshold=V_T) for arm in arms) if name == BUDGET else arms:
-            if arm.cell in ("glstm", "lstm") and arm.errors and arm.operations:
-                label = f"{arm.runs[0].recipe['units']} units"
-                point = Point(arm, kind_of(arm.cell == "glstm", arm.moved), label)
-                found.setdefault((arm.recipes, arm.at_threshold), point)
-    return list(found.values())
+            known = arm.cell in ("glstm", "lstm") and arm.errors and arm.operations
+            if known and not any(_is_part(arm, point.arm) for point in found):
+                found.append(Point(arm, kind_of(arm.cell == "glstm", arm.moved), _label(arm)))
+    return found
+
+
+def _is_part(arm: Arm, shown: Arm) -> bool:
+    """Whether it is one that is shown already, or some of its seeds."""
+    return arm.at_threshold == shown.at_threshold and set(arm.recipes) <= set(shown.recipes)
+
+
+def _label(arm: Arm) -> str:
+    """What tells it from others of its kind."""
+    recipe = arm.runs[0].recipe
+    charge = f", lambda {recipe['budget']:g}" if arm.at_threshold is not None and recipe.get("budget") else ""
+    return f"{recipe['units']} units{charge}"
 
 
 def searched(results: dict[str, Result]) -> list[Searched]:

@@ -38,17 +38,20 @@ def answer(results: list[Result]) -> list[str]:
     compared = {track: [*pairs(found, track, [*TASKS])] for track in ("paper", "best")}
     *_, thrift = claims(results)
     if not any(compared.values()):
-        return [f"Sooner and lower? None of the {len(TASKS)} tasks is repeated yet.", f"Cheaper? {thrift.sentence}"]
+        return [
+            f"Sooner and lower? None of the {len(TASKS)} tasks is repeated yet.",
+            f"Cheaper? {thrift.in_short or thrift.sentence}",
+        ]
     counts = [len(own) for own in compared.values() if own]
     if max(counts) == 1:
-        return [*_of_one_task(compared), f"Cheaper? {thrift.sentence}"]
+        return [*_of_one_task(compared), f"Cheaper? {thrift.in_short or thrift.sentence}"]
     sooner = [f"on {sum(map(_sooner, own))} of {len(own)} tasks {IN_TEXT[track]}" for track, own in compared.items()]
     lower = [f"on {sum(map(_lower, own))} of {len(own)} {IN_TEXT[track]}" for track, own in compared.items()]
     so_far = "" if min(counts) == len(TASKS) else f" (of {len(TASKS)}; the others are not repeated yet)"
     return [
         f"Sooner? The g-LSTM learns sooner than the LSTM {' and '.join(sooner)}{so_far}.",
         f"Lower? Its error is lower by more than chance {' and '.join(lower)}.",
-        f"Cheaper? {thrift.sentence}",
+        f"Cheaper? {thrift.in_short or thrift.sentence}",
     ]
 
 
