@@ -68,8 +68,8 @@ def _is_part(arm: Arm, shown: Arm) -> bool:
 def _label(arm: Arm) -> str:
     """What tells it from others of its kind."""
     recipe = arm.runs[0].recipe
-    charge = f", lambda {recipe['budget']:g}" if arm.at_threshold is not None and recipe.get("budget") else ""
-    return f"{recipe['units']} units{charge}"
+    charged = arm.at_threshold is not None and arm.most_operations is None  # by the paper's recipe, all of one size
+    return f"lambda {recipe.get('budget', 0):g}" if charged else f"{recipe['units']} units"
 
 
 def searched(results: dict[str, Result]) -> list[Searched]:
