@@ -2,9 +2,8 @@
 
 import json
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
-
-import pytest
 
 from glstm.bench.markdown import cells_of, milliseconds
 from glstm.experiments import EXPERIMENTS
@@ -12,6 +11,7 @@ from test_quoted_figures import errors, percent, spread
 
 ROOT = Path(__file__).parents[1]
 SAME = "the same"  # command as in the row before
+MOST_OPERATIONS = 0.25e6
 NUMBERS = {3: "three", 5: "five", 10: "ten"}
 
 
@@ -43,23 +43,31 @@ def error_rows() -> list[Row]:
 
 
 def operations_row() -> Row:
-    """The best by validation of those that take at most 0.25 M, as long as none is tested."""
+    """The lowest error with so few operations: of networks that are tested, or, while there are none, of those that the
+    search has tried."""
     result = figures("results/frontier.json")
-    assert not result["arms"], "networks of the frontier are tested now: quote these, and change this row"
-    tries = [one for arm in result["missing"] for one in arm["search"]["tries"] if one["validation"] is not None]
-    best = min((one for one in tries if one["operations"] <= 0.25e6), key=lambda one: one["validation"])
-    assert best["change"]["data"] == {"shift": 1}
     (plain,) = (one for one in figures("benchmarks/rivals.json")["results"] if one["name"] == "lstm")
-    rests_on = ["training images move by a pixel", "validation error of one seed", "not tested yet"]
-    ours = f"{best['operations'] / 1e6:.3g} M, at {percent(best['validation'])}"
-    units = best["change"].get("units", 110)
-    return Row(
-        "operations of a sequence",
-        ours,
-        f"LSTM {plain['operations'] / 1e6:.1f} M",
-        [*rests_on, f"{units} units"],
-        "`glstm reproduce frontier`",
-    )
+    few = [arm for arm in result["arms"] if operations_of(arm) <= MOST_OPERATIONS]
+    if few:
+        best = min(few, key=lambda arm: mean(errors(arm)))
+        recipe, operations, error = best["runs"][0]["recipe"], operations_of(best), spread(errors(best))
+        rests_on = [f"{NUMBERS[len(errors(best))]} seeds"]
+    else:
+        tries = [one for arm in result["missing"] for one in arm["search"]["tries"] if one["validation"] is not None]
+        best = min((one for one in tries if one["operations"] <= MOST_OPERATIONS), key=lambda one: one["validation"])
+        recipe, operations, error = best["change"], best["operations"], percent(best["validation"])
+        rests_on = ["validation error of one seed", "not tested yet"]
+    rests_on += [f"{recipe['units']} units", augmentation(recipe)]
+    ours, peer = f"{operations / 1e6:.3g} M, at {error}", f"LSTM {plain['operations'] / 1e6:.1f} M"
+    return Row("operations of a sequence", ours, peer, rests_on, "`glstm reproduce frontier`")
+
+
+def operations_of(arm: dict) -> float:
+    return mean(run["operations"] for run in arm["runs"] if not run["diverged"])
+
+
+def augmentation(recipe: dict) -> str:
+    return "training images move by a pixel" if recipe.get("data") == {"shift": 1} else "no augmentation"
 
 
 def times(ratio: float) -> str:
@@ -116,21 +124,22 @@ def board_row() -> Row:
     )
 
 
-EXPECTED = [*error_rows(), operations_row(), *cpu_rows(), gpu_row(), board_row()]
-SECTION = (ROOT / "README.md").read_text().split("\n## In figures\n")[1].split("\n## ")[0]
-SHOWN = [cells_of(line) for line in SECTION.splitlines() if line.startswith("|")][2:]
+def shown() -> list[list[str]]:
+    section = (ROOT / "README.md").read_text().split("\n## In figures\n")[1].split("\n## ")[0]
+    rows = [line.replace("**", "") for line in section.splitlines() if line.startswith("|")][2:]
+    return [cells_of(row) for row in rows]
 
 
-def test_the_rows_are_these():
-    assert [cells[0] for cells in SHOWN] == [row.what for row in EXPECTED]
-    for name in ("table1-smnist", "frontier"):
-        assert name in EXPERIMENTS
+def test_each_row_has_the_figures_that_were_measured():
+    expected = [*error_rows(), operations_row(), *cpu_rows(), gpu_row(), board_row()]
+    assert [cells[:3] for cells in shown()] == [[row.what, row.ours, row.peer] for row in expected]
+    for cells, row in zip(shown(), expected, strict=True):
+        assert cells[4] == row.command
+        for words in row.rests_on:
+            assert words in cells[3], row.what
 
 
-@pytest.mark.parametrize("number", range(len(EXPECTED)), ids=[row.what for row in EXPECTED])
-def test_a_row_has_the_figures_that_were_measured(number):
-    row, cells = EXPECTED[number], [cell.replace("**", "") for cell in SHOWN[number]]
-    assert cells[:3] == [row.what, row.ours, row.peer]
-    assert cells[4] == row.command
-    for words in row.rests_on:
-        assert words in cells[3]
+def test_what_it_says_to_reproduce_is_an_experiment():
+    named = [cells[4].strip("`").split()[2] for cells in shown() if "reproduce" in cells[4]]
+    assert named
+    assert set(named) <= set(EXPERIMENTS)
