@@ -94,10 +94,20 @@ def figures() -> set[str]:
                 found |= {f"{value} ({low} to {high})", f"{value} points", f"{low} to {high}"}
                 low, value, high = (f"{number:+.1e}" for number in welch(own, other))
                 found |= {f"{value} ({low} to {high})", *(number.lstrip("+-") for number in (low, value, high))}
+        for arm in (arm for arm in result["missing"] if "runs" in arm):  # the seeds that are finished
+            found |= of_arm({**arm, "at_threshold": None, "at_epoch": None, "paper": None})
         searches = [arm["search"] for arm in (*result["arms"], *result["missing"]) if arm["search"]]
         for one in (one for search in searches for one in search["tries"] if one["validation"] is not None):
             found |= {percent(one["validation"]), f"{one['validation']:.1e}", f"{(one['operations'] or 0) / 1e6:.3g} M"}
-    return found
+    return found | of_charge()
+
+
+def of_charge() -> set[str]:
+    """What a charge for openness costs: the thresholded network with lambda = 1 against that with wide gates."""
+    charged = [arm for arm in RESULTS["budget"]["arms"] if arm["key"] == "lambda-1"]
+    wide = [arm for arm in RESULTS["table1-smnist"]["arms"] if arm["key"] == "glstm"]
+    low, value, high = points(errors({**charged[0], "at_threshold": 0.01}), errors(wide[0]))
+    return {f"{value} points", f"{value} ({low} to {high})", f"{low} to {high}"}
 
 
 def of_arm(arm: dict) -> set[str]:

@@ -42,7 +42,8 @@ def made_up(gated_learns_at: int = 10, plain_learns_at: int = 80, closed_error: 
             search = Search([Try(change, False, 0.02, 1e6) for change in arm.tries], 0) if arm.tries else None
             figures_of = arm.paper, arm.at_epoch, arm.at_threshold
             arms.append(Arm(arm.key, arm.name, arm.twin, *figures_of, runs, arm.track, search, arm.most_operations))
-        results.append(Result(one.name, one.title, one.question, False, arms, []))
+        metric = ("mse", False) if one.arms[0].recipe.task == "adding" else ("error", True)
+        results.append(Result(one.name, one.title, one.question, False, arms, [], *metric))
     return results
 
 

@@ -1,7 +1,7 @@
 """The results that experiments wrote, and the figures that tables quote."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from math import inf
 from statistics import mean, median, stdev
@@ -107,12 +107,14 @@ class Search:
 
 @dataclass(frozen=True)
 class Missing:
-    """An arm that is not finished, with what is known of its search."""
+    """An arm that is not finished, with what is known of its search, and the networks that are finished."""
 
     key: str
     name: str
     track: str
     search: Search | None
+    seeds: int = 0  # so many there will be
+    runs: list[Run] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -215,18 +217,8 @@ class Result:
     small: bool
     arms: list[Arm]
     missing: list[Missing]  # arms that are not finished
-
-    @property
-    def first(self) -> dict[str, Any] | None:
-        return next((arm.runs[0].summary for arm in self.arms), None)
-
-    @property
-    def as_percent(self) -> bool:
-        return self.first is None or self.first["as_percent"]
-
-    @property
-    def metric(self) -> str:
-        return "error" if self.first is None else self.first["metric"]
+    metric: str = "error"
+    as_percent: bool = True
 
     def find(self, key: str) -> Arm | None:
         """None: it is not finished."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from glstm.report.claims import OPEN, claims
 from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, pairs
-from glstm.report.results import LAST, Result, Rows, Run, Search, Try
+from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
 ASKED = (
@@ -191,14 +191,22 @@ def _chosen(search: Search | None) -> Try | None:
 
 
 def not_yet(result: Result, track: str) -> str:
-    names = [one.name for one in result.missing if one.track == track]
+    names = [one.name + _so_far(result, one) for one in result.missing if one.track == track]
     return f"Not finished yet: {'; '.join(names)}." if names else ""
+
+
+def _so_far(result: Result, arm: Missing) -> str:
+    """Of an arm some of whose seeds are finished."""
+    errors = [run.curve["test_error"][-1] for run in arm.runs if not run.diverged]
+    if not errors:
+        return ""
+    return f" ({len(arm.runs)} of {arm.seeds} seeds are, at {result.spread(errors)} after the last epoch)"
 
 
 def networks(results: list[Result]) -> list[Run]:
     """Each network once, even if several experiments show it."""
-    found = {recipe: run for result in results for arm in result.arms for recipe, run in zip(arm.recipes, arm.runs)}
-    return list(found.values())
+    runs = [run for result in results for arm in (*result.arms, *result.missing) for run in arm.runs]
+    return list({repr(sorted(run.recipe.items())): run for run in runs}.values())
 
 
 def origin(results: list[Result]) -> list[str]:
