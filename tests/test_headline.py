@@ -43,8 +43,8 @@ def error_rows() -> list[Row]:
 
 
 def operations_row() -> Row:
-    """The lowest error with so few operations: of networks that are tested, or, as long as there are none, of those that
-    the search has tried."""
+    """The lowest error with so few operations: of networks that are tested, or, while there are none, of those that the
+    search has tried."""
     result = figures("results/frontier.json")
     (plain,) = (one for one in figures("benchmarks/rivals.json")["results"] if one["name"] == "lstm")
     few = [arm for arm in result["arms"] if operations_of(arm) <= MOST_OPERATIONS]
