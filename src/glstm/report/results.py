@@ -1,6 +1,6 @@
 """The results that experiments wrote, and the figures that tables quote."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from math import inf
@@ -28,6 +28,15 @@ LEARNT = {"adding": 0.01, "smnist": 0.05, "pmnist": 0.12, "scifar": 0.5}
 
 def percent(value: float) -> str:
     return f"{_hundredths(value)} %"
+
+
+def spread(values: Sequence[float], form: Callable[[float], str] = percent) -> str:
+    """Mean and standard deviation."""
+    if not values:
+        return "diverged"
+    if len(values) == 1:
+        return form(values[0])
+    return f"{form(mean(values)).removesuffix(' %')} ± {form(stdev(values))}"  # one sign for both
 
 
 def _hundredths(value: float) -> Decimal:
@@ -244,12 +253,7 @@ class Result:
         return percent(value) if self.as_percent else f"{value:.1e}"
 
     def spread(self, values: Sequence[float]) -> str:
-        """Mean and standard deviation."""
-        if not values:
-            return "diverged"
-        if len(values) == 1:
-            return self.form(values[0])
-        return f"{self.form(mean(values)).removesuffix(' %')} ± {self.form(stdev(values))}"  # one sign for both
+        return spread(values, self.form)
 
     def interval(self, found: Difference | None) -> str:
         """In points of a percentage, or in the unit of the error."""

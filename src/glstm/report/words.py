@@ -94,8 +94,19 @@ def five_rows(results: list[Result], track: str) -> Rows:
     compared = [*pairs(found, track, [*TASKS])]
     head, *rows = ends(compared)
     known = {result.name: row for (result, _, _), row in zip(compared, rows)}
-    later = {name: [task, *PAPER[name], NOT_YET, NOT_YET, "", ""] for name, task in TASKS.items()}
-    return [head, *(known.get(name, later[name]) for name in TASKS)]
+    return [head, *(known.get(name) or _row_so_far(found.get(name), name, track) for name in TASKS)]
+
+
+def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
+    """Of a task whose two networks are not both finished."""
+    end = "-best" if track == "best" else ""
+    cells = {f"{cell}{end}": NOT_YET for cell in ("glstm", "lstm")}
+    for arm in (*result.arms, *result.missing) if result else ():
+        if result and arm.key in cells and arm.runs:
+            errors = [run.curve["test_error"][-1] for run in arm.runs if not run.diverged]
+            of = f" ({len(arm.runs)} of {arm.seeds} seeds)" if isinstance(arm, Missing) else ""
+            cells[arm.key] = result.spread(errors) + of
+    return [TASKS[name], *PAPER[name], *cells.values(), "", ""]
 
 
 def said(change: dict[str, Any]) -> str:
