@@ -36,7 +36,7 @@ def test_the_head_reads_both_directions():
 def test_a_head_of_another_width_is_refused(layer, width):
     for head in (linear_head(6, 3), torch.nn.Sequential(linear_head(6, 3), torch.nn.ReLU())):
         with pytest.raises(
-            ValueError, match=f"the head takes 6 numbers, and the layer gives {width}: in_features={width}"
+            ValueError, match=f"the head reads 6 numbers, but the layer gives {width}: in_features={width}"
         ):
             SequenceModel(layer, head)
     SequenceModel(layer, torch.nn.LazyLinear(3))  # takes what comes

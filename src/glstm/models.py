@@ -29,7 +29,7 @@ def _check_width(layer: nn.Module, head: nn.Module) -> None:
     width = (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
     if first.in_features != width:
         raise ValueError(
-            f"the head takes {first.in_features} numbers, and the layer gives {width}: in_features={width}"
+            f"the head reads {first.in_features} numbers, but the layer gives {width}: in_features={width}"
         )
 
 
