@@ -106,7 +106,7 @@ def main() -> int:
         grew |= growth > MOST_GROWTH
         print(
             f"{name}: {given.calls} calls of {1e6 * seconds:.0f} us; {marks[0] / 2**20:.1f} MiB after the warm-up, "
-            f"then {growth / 2**10:+.0f} KiB at most, {(marks[-1] - marks[0]) / 2**10:+.0f} KiB at the end",
+            f"then {growth / 2**10:+.0f} KiB at most; KiB at the marks: {[(mark - marks[0]) >> 10 for mark in marks]}",
             flush=True,
         )
     return 1 if grew else 0

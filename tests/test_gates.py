@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
+from glstm import GatedLSTM
 from glstm.gates import GATES, SMALLEST, Clockwork, Gate, Gaussian, Open, Periodic, Phased, apply_threshold, draw
 
 TIMES = torch.arange(1, 11, dtype=torch.float64)
@@ -183,6 +184,24 @@ def test_clockwork_ticks_at_multiples_of_its_period():
         assert k[n].tolist() == [float(t % p == 0) for p in (1, 1, 2, 2, 5, 5)]
     real = torch.tensor([4.0, 4.9, 5.0, 5.99, 6.01])
     assert Clockwork().openness(real, {"period": torch.tensor([5.0])}, True)[:, 0].tolist() == [0, 0, 1, 1, 0]
+
+
+STEPS_AND_UNITS = [(0.1, 0.1), (1.0, 3.0), (1.0, 7.0), (1 / 24, 1 / 24), (60.0, 60.0), (0.3, 0.9)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("step", "unit"), STEPS_AND_UNITS)
+def test_no_tick_of_a_clock_is_lost_by_rounding(step, unit, dtype):
+    """Samples come at the very moments of the ticks, in relative times and periods that are rounded differently."""
+    number, periods, origin = torch.arange(3000), torch.tensor([1, 2, 3, 4, 7, 30]), 5.0
+    times = origin + step * number.double()
+    layer = GatedLSTM(1, 6, gate=Clockwork(step * periods.double()), origin=origin, unit=unit, dtype=dtype)
+    since_tick = torch.remainder(number[:, None], periods)  # in steps: whole numbers, which are exact
+    right = since_tick * step < unit - step / 2 if unit >= step else since_tick == 0
+    for made in (layer, layer.double()):  # 64 bits, with periods that were rounded to 32
+        assert torch.equal(made.openness(times)[0].bool(), right)
+        pulses = made.gate.pulses(made.gate_values("_l0"))
+        assert torch.equal(pulses.openness((times - origin) / unit).bool(), right)
 
 
 def test_clockwork_periods_must_be_positive():

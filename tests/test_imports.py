@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "storage": set(),
     "saves": set(),
     "registry": set(),
+    "stopping": set(),
+    "fleet": set(),
     "plots": set(),
     "gates": set(),
     "times": {"ndarrays"},
@@ -58,8 +60,10 @@ MAY_IMPORT = {
     "quick": {"data", "models", "recipes", "training"},
     "recipes": {"cells", "data", "init", "models", "registry", "training", *LAYERS},
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
-    "sweeps": {"experiments", "plots", "recipes"},
-    "experiments": {"analysis", "convert", "data", "models", "ops", "recipes", "report", "training"},
+    "sweeps": {"data", "experiments", "plots", "recipes", "training"},
+    "experiments": {
+        "analysis", "convert", "data", "fleet", "models", "ops", "recipes", "report", "stopping", "training",
+    },
     "report": {"plots"},
     "explore": {"analysis", "data", "gated", "gates", "layers", "models", "runtime", "scaling", "training"},
     "bench": {
@@ -68,8 +72,9 @@ MAY_IMPORT = {
     },
     "doctor": {"", "bench", "data", "layers", "ops"},
     "cli": {
-        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "models", "ops", "plots",
-        "predictions", "pretrained", "recipes", "report", "runtime", "sweeps", "training", *LAYERS,
+        "", "analysis", "bench", "cells", "data", "doctor", "experiments", "explore", "fleet", "models", "ops",
+        "plots", "predictions", "pretrained", "recipes", "registry", "report", "runtime", "stopping", "sweeps",
+        "training", *LAYERS,
     },
     "__main__": {"cli", "ops"},
 }  # fmt: skip

@@ -169,7 +169,8 @@ def test_all_of_it_by_commands_alone(tmp_path):
         ["evaluate", "leaky"],
     ]
     for call in calls:
-        done = glstm_command(*call, cwd=tmp_path)
+        trust = [] if own[0] in call else ["--trust", "own_things"]  # what the command itself names needs no more
+        done = glstm_command(*trust, *call, cwd=tmp_path)
         assert done.returncode == 0, (call, done.stderr)
     config = json.loads((tmp_path / "gated" / "config.json").read_text())
     assert config["model"]["layer"]["gate"]["class"] == "own_things:Bump"
@@ -178,8 +179,8 @@ def test_all_of_it_by_commands_alone(tmp_path):
     leaky = json.loads((tmp_path / "leaky" / "config.json").read_text())
     assert leaky["model"]["layer"]["rate"] == 0.75
     for call, message in (
-        (["deploy", "leaky"], "holds a LeakyCell, and only networks of gated layers"),
-        (["evaluate", "leaky", "-t", 0.1], "has no gates that a threshold could close"),
+        (["--trust", "own_things", "deploy", "leaky"], "holds a LeakyCell, and only networks of gated layers"),
+        (["--trust", "own_things", "evaluate", "leaky", "-t", 0.1], "has no gates that a threshold could close"),
         (["train", *own, "--cell", "own_things:LeakyCell", "--sigma", 4], "has no time gate: leave out --sigma"),
         (["train", *own, "--cell", "own_things:Nothing"], "the cell 'own_things:Nothing' cannot be imported"),
     ):
@@ -195,5 +196,5 @@ def test_two_processes_test_and_save_the_same_running_statistics(tmp_path):
     assert done.returncode == 0, done.stderr
     with (tmp_path / "two" / "metrics.csv").open() as file:
         logged = float(list(csv.DictReader(file))[-1]["test_loss"])
-    evaluated = glstm_command("evaluate", "two", "--json", cwd=tmp_path)
+    evaluated = glstm_command("--trust", "own_things", "evaluate", "two", "--json", cwd=tmp_path)
     assert json.loads(evaluated.stdout)["rows"][0]["loss"] == pytest.approx(logged, rel=1e-6)

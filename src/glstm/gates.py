@@ -39,6 +39,11 @@ UNSEEN_PERIODIC: dict[str, Any] = {"mu": (1, 197), "sigma": 62.5, "tau": 196.0}
 # A width or period may not reach 0. This is far below any useful time step, so it only protects the division.
 SMALLEST = 1e-6
 
+# So much early a clock opens, in its unit of time. Times and periods in relative time are rounded, such as 4 / 3 in 32
+# bits: without it a sample at the very moment of a tick could come just before it, and find the clock closed. A power
+# of two, which is exact, and no decimal fraction, at which samples may well come.
+EARLY = 2**-10
+
 
 @dataclass(frozen=True, eq=False)
 class Pulses:
@@ -403,7 +408,8 @@ class Clockwork(Gate):
     number, a sequence of module periods given to equal groups of units in turn, or a tensor of H.
 
     In a layer with an origin and a unit, all clocks start at the origin, and are open for one such unit: with the
-    duration of a step as the unit, that is the paper's one step again.
+    duration of a step as the unit, that is the paper's one step again. A time that is a thousandth of a unit before a
+    tick counts as the tick: for the first 8,000 units rounding to 32 bits is less than that.
     """
 
     names: ClassVar[tuple[str, ...]] = ("period",)
@@ -422,13 +428,13 @@ class Clockwork(Gate):
         return drawn
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
-        since_tick = torch.remainder(times.unsqueeze(-1), _wide(unit["period"], times))
+        since_tick = torch.remainder(times.unsqueeze(-1) + EARLY, _wide(unit["period"], times))
         return (since_tick < 1).to(since_tick.dtype)
 
     def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
         period = _fixed(unit["period"])
         half = torch.full_like(period, 0.5)
-        return Pulses("box", at=half, width=half, period=period, start=torch.zeros_like(period))
+        return Pulses("box", at=half - EARLY, width=half, period=period, start=torch.full_like(period, -EARLY))
 
 
 # Every gate of this file by its name in small letters, as recipes and the command line say it.

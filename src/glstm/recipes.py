@@ -146,6 +146,10 @@ class Recipe(Settings):
         settings = self.settings_as_dict()
         return {name: value for name, value in asdict(self).items() if name not in settings}
 
+    def code(self) -> list[str]:
+        """The names in it that are imported, as package.module:name."""
+        return [str(name) for name in (self.task, self.cell, self.head, self.gate.get("kind")) if ":" in str(name)]
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """What `as_dict` returned, as a recipe again."""

@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from glstm.cli.main import app
-from glstm.cli.stopping import INTERRUPTED
 from glstm.errors import UserError
 from glstm.experiments import EXPERIMENTS
 from glstm.experiments.experiment import SMALL
 from glstm.experiments.runner import wanted
 from glstm.experiments.store import Store
 from glstm.recipes import Recipe
+from glstm.stopping import INTERRUPTED
 
 ONE, OTHER, THIRD = (Recipe("adding", seed=seed) for seed in range(3))
 

@@ -75,8 +75,6 @@ def layer_of(draw: random.Random, width: int, hidden: int, steps: int) -> glstm.
     ]
     gate = draw.choice(gates)
     origin, unit = draw.choice(((0.0, 1.0), (0.0, 1.0), (2.0, 0.5), (-1.0, 3.0)))
-    if isinstance(gate, glstm.Clockwork):  # it opens at whole times, which rounding may pass by
-        origin, unit = 0.0, 1.0
     layer = glstm.GatedLSTM(
         width, hidden, draw.choice((1, 1, 1, 2, 3)), bias=draw.random() < 0.7, batch_first=draw.random() < 0.3,
         bidirectional=draw.random() < 0.3, gate=gate, threshold=draw.choice((0.0, 0.0, 0.02, 0.3)),

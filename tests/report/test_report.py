@@ -269,6 +269,11 @@ def set_in(*path_and_value):
             set_in("arms", 0, "search", "tries", 1, 7),
             "try 2 of the search of the arm 'g' must be an object, not a whole",
         ),
+        (
+            set_in("arms", 0, "search", "tries", 1, "change", "lr", [0.001]),
+            "tries[1].change.lr should be a finite number",
+        ),
+        (set_in("arms", 0, "search", "tries", 1, "change", "data", 1), "tries[1].change.data should be"),
         (set_in("arms", 0, "runs", 1, "recipe", {}), "the recipe of run 2 of the arm 'g' has no 'task'"),
         (set_in("arms", 0, "runs", 1, "curve", "epoch", []), "the curve of run 2 of the arm 'g' must have one length"),
         (set_in("arms", 0, "runs", 1, "curve", "mean_k", 0, None), "curve of run 2 of the arm 'g' must be of numbers"),

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from glstm.cli.main import app
-from glstm.cli.stopping import INTERRUPTED
+from glstm.errors import UserError
+from glstm.stopping import INTERRUPTED
 
 COMMON = """
 task = "adding"
@@ -89,3 +90,52 @@ def test_a_task_without_validation_is_refused(tmp_path):
 def test_seeds_are_said_in_one_place(tmp_path):
     said = sweep(tmp_path, GRID.replace("lr =", "seed = [1]\nlr ="))
     assert "seeds of a sweep are said by seeds = [0, 1]" in str(said.exception)
+
+
+BAD = {
+    "units = [4, 0]": "units",
+    "lr = [1e-2, -1.0]": "lr",
+    "optimizer = ['adam', 'adm']": "adm",
+    "cell = ['gru', 'nothing']": "nothing",
+    '"gate.sigma" = [2.0, "wide"]': "wide",
+    '"data.steps" = [12, 1]': "steps",
+    "init = ['orthogonal', 'square']": "square",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_bad_value_in_the_last_recipe_is_found_before_the_first_is_trained(tmp_path, line):
+    said = CliRunner().invoke(
+        app, ["sweep", _plan(tmp_path, f"{COMMON}\n[grid]\n{line}"), "--out", str(tmp_path / "x")]
+    )
+    assert isinstance(said.exception, UserError), said.output
+    assert BAD[line] in str(said.exception)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_bad_end_of_a_search_is_found_before_the_first_is_trained(tmp_path):
+    pytest.importorskip("optuna")
+    search = SEARCH.replace("low = 2, high = 4", "low = 0, high = 4")
+    said = CliRunner().invoke(app, ["sweep", _plan(tmp_path, search), "--out", str(tmp_path / "x")])
+    assert isinstance(said.exception, UserError)
+    assert "units" in str(said.exception)
+    assert not (tmp_path / "x").exists()
+
+
+def _plan(tmp_path, text) -> str:
+    (tmp_path / "plan.toml").write_text(text)
+    return str(tmp_path / "plan.toml")
+
+
+def test_with_a_budget_the_error_is_that_of_the_network_that_is_kept(tmp_path):
+    budget = COMMON.replace("epochs = 2", "epochs = 12\nbudget = 50.0\nlr = 0.05\ngate_lr = 0.5")
+    said = sweep(tmp_path, f'{budget}\n[grid]\n"gate.sigma" = [3.0, 6.0]')
+    assert said.exit_code == 0, said.output
+    differs = False
+    for trial in found(tmp_path)["trials"]:
+        (folder,) = trial["folders"]
+        kept = json.loads((tmp_path / folder / "result.json").read_text())
+        assert trial["validation_error"] == pytest.approx(kept["validation_error"], rel=1e-12)
+        curve = json.loads((tmp_path / folder / "summary.json").read_text())["curve"]["validation_error"]
+        differs |= min(curve) < kept["validation_error"]
+    assert differs  # else this would test nothing

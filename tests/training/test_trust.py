@@ -6,11 +6,12 @@ import shutil
 import signal
 
 import pytest
+import torch
 
-from glstm.cli.stopping import StopOnSignal
 from glstm.errors import UserError
 from glstm.pretrained import load_model
 from glstm.recipes import make_task, model_maker
+from glstm.stopping import StopOnSignal
 from glstm.training.display import Display
 from glstm.training.loop import Trainer
 from glstm.training.run import RunFolder, runs_in
@@ -33,6 +34,21 @@ def test_a_run_without_a_checkpoint_begins_anew(tmp_path):
     with pytest.raises(UserError, match="already holds a run: go on with it by --resume"):
         start(SMALL, tmp_path / "run")
     assert go_on(SMALL, tmp_path / "run").fit()
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+
+
+def test_a_run_that_was_prepared_elsewhere_says_where_it_began(tmp_path):
+    """As on a fleet: one process makes the folder, and another, with other threads here, begins."""
+    start(SMALL, tmp_path / "whole").fit()
+    task = make_task(SMALL)
+    torch.set_num_threads(2)
+    Trainer(task, model_maker(SMALL, task), SMALL, tmp_path / "run").prepare([SMALL.names_as_dict()], device="cpu")
+    torch.set_num_threads(1)
+    folder = RunFolder(tmp_path / "run")
+    assert not folder.checkpoint.exists()
+    assert json.loads(folder.config.read_text())["about"]["begun_on"] == "CPU, 2 threads"
+    assert go_on(SMALL, tmp_path / "run").fit()
+    assert json.loads(folder.config.read_text())["about"]["begun_on"] == "CPU, 1 thread"
     assert results(tmp_path / "run") == results(tmp_path / "whole")
 
 

@@ -4,12 +4,14 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from glstm import registry
 from glstm.cli import (
     bench,
     data,
@@ -43,7 +45,17 @@ app = typer.Typer(
 @app.callback()
 def about(
     version: Annotated[bool, typer.Option("--version", help="Show the version, and which engine runs.")] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A module of yours that a run or model folder may name: importing it runs its code. Repeat it, or "
+            f"list them in {registry.TRUST}.",
+            metavar="MODULE",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
+    registry.trust(trust or ())
     if version:
         from glstm import __version__
         from glstm.ops.cpu import status
@@ -85,9 +97,7 @@ def _say_warning(message: Warning | str, category: type[Warning], *place: object
 
 
 def main() -> None:
-    # So that package.module:name finds a module in the present folder; last, so that it hides no other.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    registry.look_in(Path.cwd())
     warnings.showwarning = _say_warning
     try:
         app()

@@ -234,6 +234,14 @@ class MachineOptions:
         Literal["high", "highest"] | None,
         option("CUDA: how exactly float32 matrices are multiplied; without it, high, as cuDNN's LSTM does.", MACHINE),
     ] = None
+    engine: Annotated[
+        Literal["local", "ray"] | None,
+        option(
+            "Who trains: without it local, this process and those it starts; or ray, the workers of a Ray cluster, "
+            "which all see these folders. RAY_ADDRESS says which cluster.",
+            MACHINE,
+        ),
+    ] = None
 
 
 def require_folder(path: Path | None, what: str = "--data is a folder of data files") -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from glstm.cli.options import DataOption, require_folder
-from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
-from glstm.extras import require
+from glstm.stopping import INTERRUPTED, StopOnSignal
 from glstm.storage import remove_temporary
 
 if TYPE_CHECKING:
@@ -91,14 +90,9 @@ def reproduce(
     runner = Runner(keep, fabric, data, where, machine_of(fabric.device), sharing)
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
-        with StopOnSignal() as asked:
-
-            def should_stop() -> bool:
-                return asked() or time.monotonic() > deadline
-
-            if not trained_by(engine, runner, console, lambda: wanted(asked_for, keep), should_stop):
-                console.print("stopped; the same command goes on from here")
-                raise typer.Exit(INTERRUPTED)
+        if not trained_by(engine, runner, console, lambda: wanted(asked_for, keep), deadline):
+            console.print("stopped; the same command goes on from here")
+            raise typer.Exit(INTERRUPTED)
     finally:  # what is complete is written, stopped or not
         with keep.alone():
             remove_temporary(results, of_others=True)
@@ -111,23 +105,22 @@ def reproduce(
                     console.print(f"{path} {why}", highlight=False, soft_wrap=True, markup=False)
 
 
-def trained_by(name: str, runner: "Runner", console: Console, wants: "Wants", should_stop: Callable[[], bool]) -> bool:
-    """Whether everything is trained, by the engine of this name; False: stopped before the end."""
+def trained_by(name: str, runner: "Runner", console: Console, wants: "Wants", deadline: float) -> bool:
+    """Whether everything is trained, by the engine of this name; False: stopped before the end, or at the deadline."""
     from glstm.experiments.work import Rays, ThisProcess
+    from glstm.fleet import Fleet
     from glstm.training.display import display_for
 
     def say(sentence: str) -> None:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
-    if name == "ray":
-        require("--engine ray", "ray")
-        engine = Rays(runner, os.environ.get("RAY_ADDRESS"))
-    else:
-        engine = ThisProcess(runner, lambda: display_for(console))
-    try:
-        return engine.train(wants, say, should_stop)
-    finally:
-        engine.close()
+    with ExitStack() as stack:
+        if name == "ray":
+            engine = Rays(runner, stack.enter_context(Fleet()), machine_of)
+        else:
+            engine = ThisProcess(runner, lambda: display_for(console))
+        asked = stack.enter_context(StopOnSignal())
+        return engine.train(wants, say, lambda: asked() or time.monotonic() > deadline)
 
 
 def _contents(experiments) -> Table:

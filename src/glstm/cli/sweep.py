@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
+from glstm import registry
 from glstm.cli.options import DataOption, FileOptions, require_folder
 from glstm.cli.reproduce import Engines, machine_of, trained_by
-from glstm.cli.stopping import INTERRUPTED, StopOnSignal
 from glstm.errors import UserError
 from glstm.extras import require
+from glstm.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
     from glstm.recipes import Recipe
@@ -48,24 +50,27 @@ def sweep(
     from glstm.experiments.runner import Runner
     from glstm.experiments.store import Store
     from glstm.sweeps.plan import read_plan
-    from glstm.sweeps.sweep import Sweep, check_validation
+    from glstm.sweeps.sweep import Sweep, check
     from glstm.training.fabric import make_fabric, set_matmul
 
     require("glstm sweep", "matplotlib")
     require_folder(data)
     asked = read_plan(plan)
+    for name in asked.names():
+        registry.require_trust(name, plan)
     folder = out or Path("runs") / plan.stem
     fabric = make_fabric(device)
     set_matmul(fabric, matmul)
     where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}
     runner = Runner(Store(folder / "networks"), fabric, data, where, machine_of(fabric.device))
     whole = Sweep(asked, _base(asked), runner.store)
-    check_validation(runner, whole.base)
     console = Console()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("making each network once", total=None)
+        check(whole, runner, lambda done, of: progress.update(bar, completed=done, total=of))
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
-        with StopOnSignal() as stop:
-            finished = trained_by(engine, runner, console, whole.wanted, lambda: stop() or time.monotonic() > deadline)
+        finished = trained_by(engine, runner, console, whole.wanted, deadline)
     finally:
         _write(console, folder, whole)
     if not finished:

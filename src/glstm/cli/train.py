@@ -1,14 +1,12 @@
 """`glstm train`: a network on a task, by one of the paper's recipes or your own."""
 
-import shlex
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from glstm import registry
 from glstm.cells import CELLS
 from glstm.cli.options import (
     MACHINE,
@@ -25,8 +23,7 @@ from glstm.cli.options import (
     require_folder,
     share_or_path,
 )
-from glstm.cli.stopping import INTERRUPTED, StopOnSignal
-from glstm.data import TASKS, ArrayTask
+from glstm.data import TASKS
 from glstm.data.reading import READERS
 from glstm.errors import UserError
 from glstm.extras import require
@@ -34,8 +31,7 @@ from glstm.recipes import PRESETS, Recipe, own_data
 from glstm.recipes import preset as find_preset
 
 if TYPE_CHECKING:
-    from glstm.training.display import Display
-    from glstm.training.loop import Trainer
+    from glstm.cli.job import Job
     from glstm.training.run import RunFolder
 
 WHERE = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
@@ -102,12 +98,12 @@ def train(
         require("glstm train --tensorboard", "tensorboard")
     require_folder(machine.data)
     asked = {name: value for one in (network, gate, optimiser, data, files) for name, value in _given(one).items()}
-    where = {**WHERE, **{name: value for name, value in _given(machine).items() if name != "data"}}
+    where = {**WHERE, **{name: value for name, value in _given(machine).items() if name not in ("data", "engine")}}
     if resume:
         changes = {name: asked[name] for name in ("epochs", "on_nan") if name in asked}
         refused = [name for name in asked if name not in changes]
         refused += [name for name, value in (("preset", preset), ("out", out)) if value is not None]
-        _resume(task, resume, refused, changes, machine, where)
+        _train(_resumed(task, resume, refused, changes, machine, where), machine)
         return
     if task is None:
         raise UserError(
@@ -119,7 +115,20 @@ def train(
         raise UserError(f"--seeds is how many networks to train, at least 1, not {data.seeds}")
     recipes = [recipe.changed(seed=recipe.seed + number) for number in range(data.seeds or 1)]
     paths = [_new_folder(own, out, len(recipes)) for own in recipes]
-    _run(recipes, paths, False, [out] if out else paths, machine.data, where, data.patience is not None)
+    from glstm.cli.job import Job
+
+    job = Job(recipes, paths, False, [out] if out else paths, machine.data, where, data.patience is not None)
+    _train(job, machine)
+
+
+def _train(job: "Job", machine: MachineOptions) -> None:
+    from glstm.cli.job import train_here, train_on_fleet
+
+    if machine.engine == "ray":
+        require("--engine ray", "ray")
+        train_on_fleet(job)
+    else:
+        train_here(job)
 
 
 def _given(group: Any) -> dict[str, Any]:
@@ -217,22 +226,25 @@ def _new_folder(recipe: Recipe, out: Path | None, networks: int) -> Path:
 
 
 def load_recipe(folder: "RunFolder") -> Recipe:
-    """The recipe that a run was begun from."""
+    """The recipe that a run was begun from. What it names must be part of glstm, or trusted."""
     names, settings = folder.recipe(), folder.settings().settings_as_dict()
+    for name in (names.get("task"), names.get("cell"), names.get("head"), (names.get("gate") or {}).get("kind")):
+        registry.require_trust(name, folder.config)
     try:
         return Recipe.from_dict({**names, **settings})
     except UserError as error:
         raise UserError(f"{folder.config} holds the recipe of no run: {error}") from None
 
 
-def _resume(
+def _resumed(
     task: str | None,
     resume: list[Path],
     refused: list[str],
     changes: dict[str, Any],
     machine: MachineOptions,
     where: dict[str, Any],
-) -> None:
+) -> "Job":
+    from glstm.cli.job import Job
     from glstm.training.run import runs_in
 
     folders = [folder for path in resume for folder in runs_in(path)]
@@ -250,90 +262,4 @@ def _resume(
         for name in ("precision", "matmul"):
             if (own := folder.where().get(name)) not in (None, where[name]):
                 raise UserError(f"{folder.path} was trained with --{name} {own}: resume it alone, without --{name}")
-    _run(recipes, [folder.path for folder in folders], True, resume, machine.data or folders[0].data(), where)
-
-
-def _run(
-    recipes: list[Recipe],
-    paths: list[Path],
-    resuming: bool,
-    again: list[Path],
-    data: Path | None,
-    where: dict[str, Any],
-    patience_asked: bool = False,
-) -> None:
-    """`again` is the argument for --resume after a stop."""
-    from glstm.recipes import check_same_task, make_task, model_maker, with_its_patience
-    from glstm.training.fabric import leave, make_fabric, set_matmul
-    from glstm.training.loop import Trainer
-    from glstm.training.run import RunFolder, locked
-
-    console = Console()
-    check_same_task(recipes)
-    fabric = make_fabric(where["device"], where["devices"], where["nodes"])
-    if fabric.global_rank == 0 and not resuming:
-        for path in paths:
-            RunFolder(path).require_unused()
-    fabric.launch()
-    set_matmul(fabric, where["matmul"])
-    with fabric.rank_zero_first():  # where the data must be fetched, one process does it
-        task = make_task(recipes[0], data, fabric.device, again=resuming)
-    makers = [model_maker(recipe, task) for recipe in recipes]
-    if fabric.global_rank == 0 and isinstance(task, ArrayTask):
-        console.print(task.summary(), highlight=False, soft_wrap=True, markup=False)
-    recipes = [with_its_patience(recipe, task, patience_asked) for recipe in recipes]
-    trainer = Trainer(task, makers, recipes, paths, fabric=fabric, precision=where["precision"])
-    if fabric.is_global_zero and not resuming:
-        for run in trainer.runs:
-            run.folder.require_unused()  # before a lock makes a folder
-    alone = locked([run.folder for run in trainer.runs]) if fabric.is_global_zero else nullcontext()
-    with alone, StopOnSignal() as should_stop:
-        if resuming:
-            trainer.resume()
-        else:
-            names = [recipe.names_as_dict() for recipe in recipes]
-            trainer.begin(names, **where, data=str(Path(data).resolve()) if data else None)
-        before = [len(run.history) for run in trainer.runs]
-        finished = trainer.fit(_display(console, trainer, bool(where.get("tensorboard"))), should_stop)
-        trainer.finish()
-    leave(fabric)
-    if not fabric.is_global_zero:
-        return
-    if finished:
-        results = [_result(run, task, epochs) for run, epochs in zip(trainer.runs, before, strict=True)]
-    else:
-        options = " ".join(f"--resume {shlex.quote(str(path))}" for path in again)
-        results = [f"stopped in epoch {trainer.epoch}; go on with: glstm train {options}"]
-    for result in results:
-        console.print(result, highlight=False, soft_wrap=True, markup=False)
-    if not finished:
-        raise typer.Exit(INTERRUPTED)  # so that 'train && evaluate' does not go on
-
-
-def _display(console: Console, trainer: "Trainer", tensorboard: bool) -> "Display":
-    from glstm.training.display import display_for
-
-    if not tensorboard:
-        return display_for(console)
-    from glstm.training.tensorboard import TensorBoard
-
-    return TensorBoard(trainer.runs, display_for(console))
-
-
-def _result(run, task, before: int) -> str:
-    """One sentence about a finished run that had so many epochs when it was taken up."""
-    if len(run.history) == before:
-        more = "; give more --epochs to go on" if run.settings.schedule == "constant" else ""
-        return f"{run.folder.path} is finished, after {before} epochs{more}"
-    last, path = run.history[-1], run.folder.path
-    count = sum(row.left_out for row in run.history)
-    left_out = f"; {count} update{'s' * (count > 1)} left out, which would have made a number nan" if count else ""
-    if run.result is None:
-        error = "" if last.error is None else f"{task.metric} {task.format_error(last.error)} "
-        return f"{path}: {error}in epoch {last.epoch}{left_out}"
-    best = run.result
-    on_test = "" if best["test_error"] is None else f", test {task.metric} {task.format_error(best['test_error'])}"
-    return (
-        f"{path}: best in epoch {best['epoch']} of {best['epochs']}, validation {task.metric} "
-        f"{task.format_error(best['validation_error'])}{on_test}{left_out}"
-    )
+    return Job(recipes, [folder.path for folder in folders], True, resume, machine.data or folders[0].data(), where)

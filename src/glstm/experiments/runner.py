@@ -129,14 +129,16 @@ class Runner:
         matmul = torch.get_float32_matmul_precision()
         return {
             "store": self.store.path.resolve(), "device": self.fabric.device.type, "matmul": matmul, "data": data,
-            "where": self.where, "machine": self.machine, "sharing": self.sharing,
+            "where": self.where, "sharing": self.sharing,
         }  # fmt: skip
 
     @classmethod
-    def from_plan(cls, plan: dict[str, Any]) -> "Runner":
+    def from_plan(cls, plan: dict[str, Any], machine_of: Callable[[torch.device], dict[str, Any]]) -> "Runner":
+        """The machine that is recorded is the one on which this is called."""
         fabric = make_fabric(plan["device"])
         set_matmul(fabric, plan["matmul"])
-        return cls(Store(plan["store"]), fabric, *(plan[name] for name in ("data", "where", "machine", "sharing")))
+        store, machine = Store(plan["store"]), machine_of(fabric.device)
+        return cls(store, fabric, plan["data"], plan["where"], machine, plan["sharing"])
 
     def train(self, population: list[Wanted], display: Display, should_stop: Callable[[], bool]) -> bool:
         """Train and measure; False when stopped before the end."""
@@ -186,6 +188,7 @@ class Runner:
             "diverged": diverged,
             "operations": None if diverged else operations(run.model, task),
             "curve": _columns(run.history),
+            "kept_epoch": None if run.best is None else run.best_row.epoch,
             "probes": found,
             "trained": known["trained"] if known else trained(run.history, self.store.sessions(one.recipe)),
         }

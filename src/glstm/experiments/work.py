@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, Protocol
 
+import torch
+
 from glstm.experiments.runner import Runner, Wanted, populations, room_on
-from glstm.extras import needed_by
+from glstm.fleet import Fleet
+from glstm.stopping import StopOnSignal
 from glstm.training.display import Display
 
 WAIT = 2.0  # seconds between two looks at what other processes have finished
@@ -21,8 +23,6 @@ class Engine(Protocol):
     def train(self, wants: Wants, say: Say, should_stop: Callable[[], bool]) -> bool:
         """Train and measure everything; False when stopped before the end."""
         ...
-
-    def close(self) -> None: ...
 
 
 class ThisProcess:
@@ -54,57 +54,40 @@ class ThisProcess:
                 time.sleep(WAIT)
         return True
 
-    def close(self) -> None:
-        pass
-
 
 class Rays:
-    """A task for each population on the workers of a Ray cluster, which all see the folder of the store.
+    """A task for each population on the workers of a Ray cluster. `machine_of` describes the machine of a worker."""
 
-    If a worker or its machine dies, Ray starts its task again elsewhere, and the networks go on from their checkpoints.
-    """
-
-    RETRIES = 5
-
-    def __init__(self, runner: Runner, address: str | None = None):
-        with needed_by("--engine ray"):
-            self.ray: Any = import_module("ray")  # it is large, and no part of an installation for tests
-        self.runner = runner
-        self.ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, include_dashboard=False)
+    def __init__(self, runner: Runner, fleet: Fleet, machine_of: Callable[[torch.device], dict[str, Any]]):
+        self.runner, self.fleet, self.machine_of = runner, fleet, machine_of
 
     def train(self, wants: Wants, say: Say, should_stop: Callable[[], bool]) -> bool:
-        device = self.runner.fabric.device.type
-        needs = {"num_cpus": 1, "num_gpus": int(device == "cuda"), "max_retries": self.RETRIES}
-        task = self.ray.remote(**needs)(_train)
-        plan = self.ray.put(self.runner.plan())
+        device, plan = self.runner.fabric.device, self.runner.plan()
         while todo := missing(wants, self.runner):
-            work = populations(todo, room_on(self.runner.fabric.device))
+            work = populations(todo, room_on(device))
             say(f"{len(todo)} networks in {len(work)} tasks, as far as is known")
-            running = {task.remote(plan, population): population for population in work}
-            while running:
-                done, _ = self.ray.wait(list(running), timeout=WAIT)
-                for one in done:
-                    self.ray.get(one)  # raises what the task raised
-                    say(f"finished: {describe(running.pop(one))}")
-                if should_stop():
-                    for one in running:
-                        self.ray.cancel(one)
-                    return False
+
+            def on_end(number: int, _: object, work: list[list[Wanted]] = work) -> None:
+                say(f"finished: {describe(work[number])}")
+
+            tasks = [(plan, self.machine_of, population) for population in work]
+            if not self.fleet.run(_train, tasks, device.type, on_end, should_stop):
+                return False
         return True
 
-    def close(self) -> None:
-        self.ray.shutdown()
 
-
-def _train(plan: dict, population: list[Wanted]) -> None:
+def _train(plan: dict[str, Any], machine_of: Callable[[torch.device], dict[str, Any]], work: list[Wanted]) -> None:
     """On a worker. Another attempt at the same networks, whose process has died, may be at its last save: wait."""
-    runner = Runner.from_plan(plan)
-    while left := [one for one in population if one.missing(runner.store.summary(one.recipe))]:
-        with runner.store.claim(one.recipe for one in left) as ours:
-            if len(ours) == len(left):
-                runner.train(left, Display(), lambda: False)
+    runner = Runner.from_plan(plan, machine_of)
+    with StopOnSignal() as should_stop:
+        while left := [one for one in work if one.missing(runner.store.summary(one.recipe))]:
+            with runner.store.claim(one.recipe for one in left) as ours:
+                if len(ours) == len(left):
+                    runner.train(left, Display(), should_stop)
+                    return
+            if should_stop():
                 return
-        time.sleep(WAIT)
+            time.sleep(WAIT)
 
 
 def missing(wants: Wants, runner: Runner) -> list[Wanted]:

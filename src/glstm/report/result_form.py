@@ -84,7 +84,7 @@ _search = entries(
         "tries": items(
             entries(
                 {
-                    "change": things,
+                    "change": entries({}, {"lr": figure, "data": things}, others=anything),
                     "diverged": flag,
                     "validation": maybe(figure),
                     "operations": maybe(number(0, LARGEST)),

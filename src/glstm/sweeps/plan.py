@@ -70,6 +70,17 @@ class Plan:
         for values in product(*self.grid.values()):
             yield dict(zip(self.grid, values, strict=True))
 
+    def names(self) -> list[Any]:
+        """What it says of tasks, cells, heads and gates: names, some of which may stand for somebody's code."""
+        found = [self.task]
+        for table in (self.recipe, self.grid, self.search.values if self.search else {}):
+            for key in ("cell", "head", "gate.kind"):
+                said = table.get(key)
+                found += said if isinstance(said, list) else [said]
+            gate = table.get("gate")
+            found += [gate.get("kind")] if isinstance(gate, dict) else []
+        return found
+
 
 def read_plan(path: Path) -> Plan:
     try:

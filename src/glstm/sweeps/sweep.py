@@ -1,17 +1,19 @@
 """A sweep: recipes, trained once each, and what validation says of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from statistics import mean, stdev
 from typing import Any
 
+from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.experiments.runner import Runner, Wanted
 from glstm.experiments.store import Store
 from glstm.extras import needed_by
-from glstm.recipes import Recipe
+from glstm.recipes import Recipe, make_task, model_maker
 from glstm.sweeps.plan import Plan, Range, Search, Values, with_values
+from glstm.training.best import check_patience
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,11 @@ class Trial:
     recipes: list[Recipe]
 
     def errors(self, store: Store) -> list[float] | None:
-        """Validation errors of the best epochs; None: not all are trained yet. Infinite: training diverged."""
+        """Validation errors of the networks that are kept; None: not all are trained. Infinite: training diverged."""
         found = [store.summary(recipe) for recipe in self.recipes]
         if any(one is None for one in found):
             return None
-        return [_best(one) for one in found if one is not None]
+        return [_error(one) for one in found if one is not None]
 
     def as_dict(self, store: Store) -> dict[str, Any]:
         """For JSON, which has no infinite numbers."""
@@ -41,10 +43,15 @@ class Trial:
         }
 
 
-def _best(summary: dict[str, Any]) -> float:
-    """The network that is kept is the best epoch's."""
-    errors = [error for error in summary["curve"].get("validation_error", []) if error is not None]
-    return inf if summary["diverged"] or not errors else min(errors)
+def _error(summary: dict[str, Any]) -> float:
+    """Of the epoch whose network is kept. With a budget on openness that need not be the one with the lowest error."""
+    errors, kept = summary["curve"].get("validation_error", []), summary.get("kept_epoch")
+    if summary["diverged"] or not errors:
+        return inf
+    if kept is None:  # a summary from before it was recorded
+        return min((error for error in errors if error is not None), default=inf)
+    error = errors[kept - 1]
+    return inf if error is None else error
 
 
 class Sweep:
@@ -61,6 +68,17 @@ class Sweep:
     def _trial(self, values: Values) -> Trial:
         recipe = with_values(self.base, values)
         return Trial(values, [recipe.changed(seed=seed) for seed in self.plan.seeds])
+
+    def samples(self) -> Iterator[Values]:
+        """Of a search: values that it may ask for, each of them once."""
+        search = self.plan.search
+        if search is None:
+            return
+        ends = {name: one if isinstance(one, list) else [one.low, one.high] for name, one in search.values.items()}
+        first = {name: one[0] for name, one in ends.items()}
+        for name, values in ends.items():
+            for value in values:
+                yield first | {name: value}
 
     def wanted(self) -> list[Wanted]:
         """Networks to train, as far as is known. A search is asked for more when all before are trained.
@@ -124,10 +142,18 @@ class _Study:
         return suggest(name, values.low, values.high, log=values.log, **step)
 
 
-def check_validation(runner: Runner, recipe: Recipe) -> None:
-    """A sweep without sequences that decide would choose by those of the test."""
-    from glstm.recipes import make_task
-
-    task = make_task(recipe, runner.data, runner.fabric.device)
-    if not task.validation_size:
-        raise UserError(f"a sweep chooses by validation, and {task.name} has no validation part: hold some out")
+def check(sweep: Sweep, runner: Runner, on_each: Callable[[int, int], None] = lambda done, of: None) -> None:
+    """Make every network once, before the first is trained: a bad value in the last recipe is found now. Of a search,
+    whose recipes are not known, each value of a list and both ends of each range."""
+    recipes = [trial.recipes[0] for trial in sweep.trials] or [with_values(sweep.base, one) for one in sweep.samples()]
+    tasks: dict[str, Task] = {}  # the last one: they may be large
+    for done, recipe in enumerate(sorted(recipes, key=lambda one: str(one.data)), 1):
+        key = str(recipe.data)
+        if key not in tasks:
+            tasks = {key: make_task(recipe, runner.data, runner.fabric.device)}
+        task = tasks[key]
+        if not task.validation_size:  # it would choose by the test
+            raise UserError(f"a sweep chooses by validation, and {task.name} has no validation part: hold some out")
+        check_patience(task, recipe)
+        model_maker(recipe, task)()
+        on_each(done, len(recipes))

@@ -77,6 +77,19 @@ def set_matmul(fabric: Processes, choice: str) -> None:
     torch.set_float32_matmul_precision(choice if fabric.device.type == "cuda" else "highest")
 
 
+class LostProcess(UserError):
+    """One of several processes that train together has ended, or cannot be reached any more."""
+
+
+@contextmanager
+def all_together() -> Iterator[None]:
+    """Around what all processes do at once."""
+    try:
+        yield
+    except RuntimeError as error:  # torch's, whose text is about a connection
+        raise LostProcess("another process of this run has ended, or cannot be reached") from error
+
+
 def leave(fabric: Processes) -> None:
     """All processes wait for the last one and then close the connection. A process that just exits may abort in one of
     its threads, and then the others are ended, too."""

@@ -3,8 +3,8 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from glstm.training.checked import check_extra, check_place
 from glstm.training.checkpoint import checkpoint, load_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
-from glstm.training.fabric import Processes, make_fabric
+from glstm.training.fabric import LostProcess, Processes, make_fabric
 from glstm.training.guard import SAMPLES, SINCE_ROW, UPDATES, mean, what_failed
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run
@@ -91,20 +91,34 @@ class Trainer:
         `recipes`, one per run, are the names that task and model were made from: with them a later process can make
         both again. `where` says where it runs.
         """
+        with self._locked_anew():
+            self._make_folders(recipes, where)
+            self._save()
+
+    def prepare(self, recipes: Sequence[dict[str, Any] | None] = (), **where: object) -> None:
+        """As `begin`, but without any state: another process, perhaps on another machine, begins them by `resume`."""
+        with self._locked_anew():
+            self._make_folders(recipes, where)
+
+    @contextmanager
+    def _locked_anew(self) -> Iterator[None]:
         for run in self.runs:
             check_patience(self.task, run.settings)
         if self.fabric.is_global_zero:
             for run in self.runs:
                 run.folder.require_unused()  # before a lock makes a folder
         with self._locked():
-            if self.fabric.is_global_zero:
-                parents = {run.folder.path.parent for run in self.runs}
-                seeds = {run.folder.path.name: run.settings.seed for run in self.runs}
-                together = seeds if len(self.runs) > 1 and len(parents) == 1 else None
-                for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
-                    run.folder.tidy()
-                    run.folder.create(run.settings, self.task, run.model, where, recipe, together)
-            self._save()
+            yield
+
+    def _make_folders(self, recipes: Sequence[dict[str, Any] | None], where: dict[str, object]) -> None:
+        if not self.fabric.is_global_zero:
+            return
+        parents = {run.folder.path.parent for run in self.runs}
+        seeds = {run.folder.path.name: run.settings.seed for run in self.runs}
+        together = seeds if len(self.runs) > 1 and len(parents) == 1 else None
+        for run, recipe in zip(self.runs, recipes or [None] * len(self.runs), strict=True):
+            run.folder.tidy()
+            run.folder.create(run.settings, self.task, run.model, where, recipe, together)
 
     def resume(self) -> None:
         """Continue from the folders' checkpoints. Of the settings, only the number of epochs may have changed.
@@ -119,7 +133,7 @@ class Trainer:
                     run.folder.tidy()
                     run.folder.take_up()
                     if not run.folder.checkpoint.exists():
-                        run.folder.write_artifacts(self.task)
+                        run.folder.begin_anew(self.task, run.model)
                         self._save_run(row, run, self.population.sums[row])
             self.fabric.barrier()  # all processes read what one has written
             for row, run in enumerate(self.runs):
@@ -172,8 +186,13 @@ class Trainer:
         A run whose loss is no longer a finite number stays as it was last saved, unless its settings say that such
         updates are skipped. The others continue, and an error at the end names it.
         """
+        shown = display if display is not None and self.fabric.is_global_zero else Display()
         with self._locked():
-            return self._fit(display if display is not None and self.fabric.is_global_zero else Display(), should_stop)
+            try:
+                return self._fit(shown, should_stop)
+            except LostProcess as error:
+                again = " ".join(f"--resume {run.folder.path}" for run in self.runs)
+                raise LostProcess(f"{error}; what was saved is intact, and {again} goes on from there") from error
 
     def _fit(self, display: Display, should_stop: Callable[[], bool]) -> bool:
         if not self._catch_up(display, should_stop):
@@ -293,8 +312,9 @@ class Trainer:
             if self.batch % row_every == 0 or self.batch == count:
                 self._record_losses(display, row_every)
             display.batch(self.epoch, self.batch, count)
-            stop = self._agreed(should_stop()) and self.batch < count
-            if stop or time.monotonic() - saved > SAVE_EVERY:
+            stop, due = self._agreed(should_stop(), time.monotonic() - saved > SAVE_EVERY)
+            stop = stop and self.batch < count
+            if stop or due:
                 self.population.wait()
                 self.seconds += time.monotonic() - clock
                 self._save()
@@ -306,8 +326,8 @@ class Trainer:
         self._end_epoch()
         display.epoch([run.history[-1] for run in self.runs if run.history])
         self._note_done()
-        stop = self._agreed(should_stop())
-        if stop or self.at_the_end or time.monotonic() - self.saved_at > self.save_gap:
+        stop, due = self._agreed(should_stop(), time.monotonic() - self.saved_at > self.save_gap)
+        if stop or self.at_the_end or due:
             self._save()
         return not stop or self.at_the_end
 
@@ -380,11 +400,14 @@ class Trainer:
         """The members' sums of losses, over all processes."""
         return self.population.over_processes(self.population.sums, "mean")
 
-    def _agreed(self, stop: bool) -> bool:
-        """Whether any process was asked to stop: all must leave at the same batch."""
+    def _agreed(self, stop: bool, due: bool) -> tuple[bool, bool]:
+        """Whether any process was asked to stop, and whether for any it is time to save. All must do both at the same
+        batch, for they exchange numbers then, and each has a clock of its own."""
         if self.fabric.world_size == 1:
-            return stop
-        return float(self.population.over_processes(torch.tensor(float(stop), device=self.fabric.device), "sum")) > 0
+            return stop, due
+        asked = torch.tensor([float(stop), float(due)], device=self.fabric.device)
+        stop, due = (self.population.over_processes(asked, "sum") > 0).tolist()
+        return stop, due
 
     def _save(self) -> None:
         """Save every run that has not diverged."""

@@ -24,7 +24,7 @@ from glstm.layers import gated_layers
 from glstm.ops.gpu import choice, sparse
 from glstm.training.curriculum import TemporalCurriculum
 from glstm.training.evaluate import TEST_BATCH, check_opening, evaluating, first_gates
-from glstm.training.fabric import Processes
+from glstm.training.fabric import Processes, all_together
 from glstm.training.graph import captured
 from glstm.training.guard import SAMPLES, Guard, mean
 from glstm.training.members import Model as Model
@@ -384,15 +384,17 @@ class Population:
         """The sum or mean over all processes; with one process, its own value."""
         if self.fabric is None or self.world == 1:
             return value
-        return cast(Tensor, self.fabric.all_reduce(value.clone(), reduce_op=how))
+        with all_together():
+            return cast(Tensor, self.fabric.all_reduce(value.clone(), reduce_op=how))
 
     @torch.no_grad()
     def _share_values(self) -> None:
         """All processes begin with, and test, what the first one has: buffers, too, such as running statistics."""
         if self.fabric is None or self.world == 1:
             return
-        for tensor in (self.stack.flat, *(buffer for model in self.models for buffer in model.buffers())):
-            tensor.copy_(cast(Tensor, self.fabric.broadcast(tensor.detach())))
+        with all_together():
+            for tensor in (self.stack.flat, *(buffer for model in self.models for buffer in model.buffers())):
+                tensor.copy_(cast(Tensor, self.fabric.broadcast(tensor.detach())))
 
     def _autocast(self):
         # Every weight is cast once per step, so a cache of casts brings nothing; and it does not work with graphs.

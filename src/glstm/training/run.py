@@ -104,6 +104,14 @@ class RunFolder:
             config |= {"model": None, "model_cannot_be_described": str(error)}
         self.save({CONFIG: _json_bytes(config)} | ({TOGETHER: _json_bytes(together)} if together else {}))
 
+    def begin_anew(self, task: Task, model: nn.Module) -> None:
+        """Where a run has a folder and no state yet: it begins here, on the machine that this is."""
+        self.write_artifacts(task)
+        config, about = self._read_config(), _about(task, model)
+        if config.get("about") != about:
+            beside = current(self.path) / TOGETHER
+            self.save({CONFIG: _json_bytes({**config, "about": about})}, keep=[TOGETHER] if beside.exists() else [])
+
     def write_artifacts(self, task: Task) -> None:
         for name, value in task.artifacts().items():
             write_json(self.path / name, value)
@@ -206,6 +214,13 @@ class RunFolder:
     def columns(self) -> dict[str, Any]:
         """Options by which the files for training were read; none, if it was not trained on files."""
         return dict(self._read_config()["task"].get("columns") or {})
+
+    def epochs_done(self) -> int:
+        """How many epochs its last save has."""
+        try:
+            return max(0, (current(self.path) / METRICS).read_text().count("\n") - 1)
+        except OSError:  # it has none, or another process has just replaced it
+            return 0
 
     def where(self) -> dict[str, Any]:
         """Device, devices, nodes, precision, matmul and data folder of the run."""
