@@ -63,7 +63,7 @@ def test_pages_are_quiet_and_fit_a_phone(browser, site):
 
 
 def test_the_site_shows_what_a_code_host_shows(site):
-    """Two readers of Markdown: lists, tables and blocks that one of them takes for running text would be missing."""
+    """Two readers of Markdown: a list without an empty line before it, say, would be running text to one of them."""
     by_host = MarkdownIt("commonmark", {"html": True}).enable("table")
     for source, page in pages().items():
         if page.startswith("api/"):

@@ -27,6 +27,8 @@ ELSEWHERE = {
 }
 FENCED = re.compile(r"^( *)(```+).*?^\1\2 *$", re.DOTALL | re.MULTILINE)
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
+# What belongs to an item of a list: code hosts take two or three spaces before it, the generator wants four.
+INDENTED = re.compile(r"^ {2,3}(?=\S)", re.MULTILINE)
 # The text in brackets may hold a picture, which is a link of its own.
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)?(#[^)\s]*)?(?=\))")
 
@@ -58,7 +60,8 @@ def collect(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Pointed:
-    """A page's text with its links pointed at the collected pages. Other files that it links to are collected, too."""
+    """A page's text for the generator, its links pointed at the collected pages. Other files that it links to are
+    collected, too."""
 
     source: str
     page: str
@@ -66,7 +69,7 @@ class Pointed:
     folder: Path
 
     def __call__(self, text: str) -> str:
-        return LINK.sub(self._link, text)
+        return LINK.sub(self._link, INDENTED.sub("    ", text))
 
     def _link(self, link: re.Match) -> str:
         target, anchor = link.group(1) or "", link.group(2) or ""
