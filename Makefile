@@ -3,13 +3,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint format crash fuzz soak fleet sanitize sanitize-threads valgrind arm clean
+.PHONY: demo test site site-pictures notebook lint format crash fuzz soak fleet sanitize sanitize-threads valgrind arm clean
 
 demo: $(READY)
 	$(BIN)/glstm demo
 
 test: lint
 	$(BIN)/python -m pytest
+
+# The documentation as a site with search, into build/site. It opens from there without a server.
+site: $(READY)
+	$(BIN)/python docs/site/build_site.py
+
+site-pictures: $(READY)
+	PYTHONPATH=docs/site:tests $(BIN)/python tests/site_pictures.py
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -19,6 +26,10 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# The notebook again, with its outputs, and docs/first-hour.md with its pictures. One thread: its networks are small.
+notebook: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python examples/run_notebook.py
 
 # torch first and alone: left to a dependency's open range, pip would take the newest build there is.
 $(READY): pyproject.toml constraints-dev.txt CMakeLists.txt $(wildcard src/glstm/native/*)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from build_site import build
 from emulated import emulated as emulated
 from glstm.data import CIFAR10, MNIST
 from glstm.data.files import data_folder, missing
@@ -26,6 +27,14 @@ def hard_conditions():
     torch.use_deterministic_algorithms(True)  # torch then fills what it leaves uninitialised with NaN
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """The documentation site, built once in each worker."""
+    folder = tmp_path_factory.mktemp("site") / "site"
+    build(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The three stories of docs/deploy.md are run from top to bottom: Python, commands, and the C that comes out."""
+"""The stories of docs/deploy.md and docs/deploy-streams.md are run from top to bottom: Python, commands, and the C."""
 
 import json
 import re
@@ -8,14 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
-import glstm
 from glstm.cli.main import app
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "deploy.md").read_text()
+PAGES = "".join((ROOT / "docs" / f"deploy{of}.md").read_text() for of in ("", "-streams", "-figures"))
 # What the page does in minutes, in seconds: the last of two equal options counts.
 IN_SMALL = {
     "train": ["--epochs", "1", "--units", "12", "--train-size", "40", "--test-size", "20", "--batch", "20"],
@@ -24,7 +22,7 @@ IN_SMALL = {
 
 
 def section(name: str) -> str:
-    return PAGE.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    return PAGES.split(f"\n## {name}\n")[1].split("\n## ")[0]
 
 
 def run_command(line: str) -> None:
@@ -46,15 +44,10 @@ def test_a_story_is_run(story, tmp_path, monkeypatch, request):
     if story == "A window":
         monkeypatch.setenv("GLSTM_DATA", str(request.getfixturevalue("real_mnist")))
     monkeypatch.chdir(tmp_path)
-    layer = glstm.GLSTM(3, 5)
-    known = {"glstm": glstm, "torch": torch, "GLSTM": glstm.GLSTM, "GatedLSTM": glstm.GatedLSTM}
-    known |= {"model": glstm.SequenceModel(layer, torch.nn.Linear(5, 1)), "x": torch.randn(30, 2, 3)}
-    known |= {"seconds": torch.rand(30).cumsum(0)}
     commands = 0
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```", section(story), re.DOTALL | re.MULTILINE):
         if language == "python":
-            exec(compile(block, story, "exec"), known)
-            known["seconds"] = torch.rand(30).cumsum(0)  # a story's own name for one time
+            exec(compile(block, story, "exec"), {})
         for line in re.findall(r"^\$ ((?:.*\\\n)*.*)$", block, re.MULTILINE) if not language else ():
             run_command(line)
             commands += 1

@@ -24,6 +24,24 @@ def test_the_head_reads_both_directions():
     assert torch.equal(model(x), model.head(torch.cat((output[-1, :, :4], output[0, :, 4:]), -1)))
 
 
+@pytest.mark.parametrize(
+    ("layer", "width"),
+    [
+        (GLSTM(2, 4, bidirectional=True), 8),
+        (torch.nn.LSTM(2, 4, proj_size=3), 3),
+        (torch.nn.GRU(2, 4, num_layers=2), 4),
+    ],
+    ids=["both directions", "projected", "GRU"],
+)
+def test_a_head_of_another_width_is_refused(layer, width):
+    for head in (linear_head(6, 3), torch.nn.Sequential(linear_head(6, 3), torch.nn.ReLU())):
+        with pytest.raises(
+            ValueError, match=f"the head reads 6 numbers, but the layer gives {width}: in_features={width}"
+        ):
+            SequenceModel(layer, head)
+    SequenceModel(layer, torch.nn.LazyLinear(3))  # takes what comes
+
+
 @pytest.mark.parametrize("reads", ["last", "every", "mean", "max"])
 @pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"bidirectional": True}], ids=str)
 def test_lists_are_taken(reads, options):

@@ -94,10 +94,20 @@ def figures() -> set[str]:
                 found |= {f"{value} ({low} to {high})", f"{value} points", f"{low} to {high}"}
                 low, value, high = (f"{number:+.1e}" for number in welch(own, other))
                 found |= {f"{value} ({low} to {high})", *(number.lstrip("+-") for number in (low, value, high))}
+        for arm in (arm for arm in result["missing"] if "runs" in arm):  # the seeds that are finished
+            found |= of_arm({**arm, "at_threshold": None, "at_epoch": None, "paper": None})
         searches = [arm["search"] for arm in (*result["arms"], *result["missing"]) if arm["search"]]
         for one in (one for search in searches for one in search["tries"] if one["validation"] is not None):
             found |= {percent(one["validation"]), f"{one['validation']:.1e}", f"{(one['operations'] or 0) / 1e6:.3g} M"}
-    return found
+    return found | of_charge()
+
+
+def of_charge() -> set[str]:
+    """What a charge for openness costs: the thresholded network with lambda = 1 against that with wide gates."""
+    charged = [arm for arm in RESULTS["budget"]["arms"] if arm["key"] == "lambda-1"]
+    wide = [arm for arm in RESULTS["table1-smnist"]["arms"] if arm["key"] == "glstm"]
+    low, value, high = points(errors({**charged[0], "at_threshold": 0.01}), errors(wide[0]))
+    return {f"{value} points", f"{value} ({low} to {high})", f"{low} to {high}"}
 
 
 def of_arm(arm: dict) -> set[str]:
@@ -124,7 +134,7 @@ def section(name: str, start: str, end: str | None) -> str:
 
 
 QUOTING = {
-    "README": ("README.md", "## Does the paper's result hold?", "## Deployment"),
+    "README": ("README.md", "## Does the paper's result hold?", "## Where to go on"),
     "protocol": ("docs/experiments.md", "## The protocol", "## What came out so far"),
     "came out": ("docs/experiments.md", "## What came out so far", "## What is not repeated yet"),
     "sceptic": ("docs/experiments.md", "## What is not repeated yet", None),
@@ -142,19 +152,23 @@ def test_the_figures_stand_where_they_belong(smnist):
     """Each with its network: a figure that is in the JSON may still be another's."""
     text = section(*QUOTING["came out"])
     readme = section(*QUOTING["README"])
-    for words, gated, plain in (
-        ("by the paper's recipe", "glstm", "lstm"),
-        ("each network at its best", "glstm-best", "lstm-best"),
+    pmnist = {arm["key"]: arm for arm in RESULTS["table2-pmnist"]["arms"]}
+    for task, paper, arms, end in (
+        ("sequential MNIST", "1.30 % | 1.80 %", smnist, ""),
+        ("permuted MNIST", "7.50 % | 8.40 %", pmnist, ""),
+        ("sequential MNIST", "1.30 % | 1.80 %", smnist, "-best"),
     ):
-        own, other = errors(smnist[gated]), errors(smnist[plain])
+        own, other = errors(arms[f"glstm{end}"]), errors(arms[f"lstm{end}"])
         low, value, high = points(own, other)
-        assert (
-            f"| {words} | 1.30 % | 1.80 % | {spread(own)} | {spread(other)} | {value} ({low} to {high}) points" in text
-        )
-        assert f"| 1.3 % | 1.8 % | {spread(own)} | {spread(other)} |" in readme
+        row = f"| {task} | {paper} | {spread(own)} | {spread(other)} | {value} ({low} to {high}) points"
+        assert row in text.partition("each network at its best, ten seeds")[2 if end else 0]
+        assert f"{paper.replace('0 %', ' %')} | {spread(own)} | {spread(other)} |" in readme
+    assert max(errors(pmnist["glstm"])) < min(errors(pmnist["lstm"]))
+    assert f"under 12 % by epoch {learnt(pmnist['glstm']):g}, half of the LSTM's by epoch" in text
+    assert f"half of the LSTM's by epoch {learnt(pmnist['lstm']):g}." in text
     half = {key: f"{learnt(arm):g}" for key, arm in smnist.items()}
     assert half["glstm"] == half["glstm-best"]
-    assert f"Half of its seeds are under 5 % by epoch {half['glstm']} on both tracks" in text
+    assert f"On sequential MNIST half of its seeds are under 5 % by epoch {half['glstm']} on both tracks" in text
     assert f"by epoch {half['lstm']} by the paper's recipe and by epoch {half['lstm-best']} at its best" in text
     get_there = sum(min(run["curve"]["test_error"]) <= LEARNT["smnist"] for run in smnist["lstm"]["runs"])
     assert f"{get_there} of the LSTM's {len(smnist['lstm']['runs'])} seeds get there in 120 epochs, else all do" in text
@@ -162,6 +176,38 @@ def test_the_figures_stand_where_they_belong(smnist):
     assert f"{len(tested)} networks are finished and tested" in text
     ends = sorted(errors(smnist["lstm"]))
     assert f"between {percent(ends[0])} and {percent(ends[-1])}, with a median of {percent(median(ends))}" in text
+
+
+def test_what_a_charge_costs_is_as_said(figures):
+    text = section(*QUOTING["came out"])
+    for arm in RESULTS["budget"]["arms"]:
+        closed = [next(row for row in run["probes"]["thresholds"] if row["threshold"] == 0.01) for run in arm["runs"]]
+        paper = "" if arm["paper"] is None else f" {percent(arm['paper'])}"
+        share, exact = (mean(row[name] for row in closed) for name in ("open_share", "cached_ops"))
+        assert (
+            f"| {arm['name'].removeprefix('lambda = ')} | {len(arm['runs'])} |{paper} | {spread(errors(arm))} "
+            f"| {spread([row['error'] for row in closed])} | {100 * share:.1f} % | {exact / 1e6:.3g} M |" in text
+        )
+    missed = {arm["key"]: 100 * (mean(errors(arm)) - (arm["paper"] or 0)) for arm in RESULTS["budget"]["arms"]}
+    assert f"missed by {missed['lambda-0.1']:.2f} and {missed['lambda-1']:.2f} points" in text
+    without, charged = (
+        mean(errors(arm)) for arm in RESULTS["budget"]["arms"] if arm["key"] in ("lambda-0", "lambda-1")
+    )
+    assert without >= charged
+
+
+def test_what_is_finished_of_the_adding_task_is_as_said():
+    text = section(*QUOTING["came out"])
+    gated, plain = (
+        {arm["key"]: arm for arm in RESULTS["table1-adding1000"]["missing"]}[key] for key in ("glstm", "lstm")
+    )
+    after = [run["curve"]["test_error"][-1] for run in gated["runs"]]
+    assert f"{len(after)} of its {len(gated['seeds'])} seeds are finished: {mean(after):.1e} after 700 epochs" in text
+    (same,) = (arm for arm in RESULTS["appC-plstm"]["arms"] if arm["key"] == "glstm")
+    assert f"{mean(errors(same)):.1e} after {same['at_epoch']} epochs for three of them" in text
+    tried = [one["validation"] for one in plain["search"]["tries"]]
+    assert f"all four tries end between {min(tried):.1e} and {max(tried):.1e}" in text
+    assert plain["search"]["tries"][tried.index(min(tried))]["change"]["init"] == "xavier"
 
 
 def chosen(arm: dict) -> dict:

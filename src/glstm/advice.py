@@ -19,12 +19,28 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Groups for a torch optimiser: the weights with `lr`, the gates' moments and durations with a rate of their own.
 
-    `gate_lr` is in the unit of the times, for one update of an optimiser such as Adam, whose steps are about as large
-    as the rate; None stands for lr x the span of the times that the layer has seen (or of `times`, which are fitted if
-    nothing was before; of a layer with given mu that has seen none: the range of mu and two sigma). Values that reach
-    less far than the span, such as a period, have a lower rate (`Gate.reach`). The rates returned are for the stored
-    parameters, so layers with different units have groups of their own. Gate values that are no times, such as a ratio,
-    go with the weights; frozen parameters are left out.
+    Values that reach less far than the span of the times, such as a period, have a lower rate (`Gate.reach`). The rates
+    returned are for the stored parameters, so layers with different units have groups of their own. Gate values that
+    are no times, such as a ratio, go with the weights. Frozen parameters are left out.
+
+    Args:
+        model: A model or a layer.
+        lr: The weights' rate.
+        gate_lr: In the unit of the times, for one update of an optimiser such as Adam, whose steps are about as large
+            as the rate. None: lr x the span of the times that the layer has seen; of a layer with given mu that has
+            seen none, the range of mu and two sigma.
+        times: The times to take the span of, such as 784 for 784 steps. A layer that has seen none is fitted to them.
+
+    Examples:
+        ```python
+        import torch
+
+        import glstm
+
+        model = glstm.SequenceModel(glstm.GLSTM(3, 16), torch.nn.Linear(16, 2))
+        optimizer = torch.optim.Adam(glstm.parameter_groups(model, lr=1e-3, times=100))
+        assert glstm.check(model, 100, optimizer) == []
+        ```
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"parameter_groups takes a model or a layer, not {type(model).__name__}")
@@ -87,10 +103,15 @@ def _span(layer: GatedLSTM, times: Any) -> Span | None:
 
 
 def check(model: nn.Module, times: Any = None, optimizer: Optimizer | None = None) -> list[str]:
-    """What looks wrong about the gates of a model or a layer, one sentence each; an empty list if nothing does.
+    """What looks wrong about the gates of a model or a layer. Nothing is changed.
 
-    times: as `openness` takes them; None stands for those of the layer's first call. With an optimiser, the gates'
-    learning rates are looked at, too. Nothing is changed.
+    Args:
+        model: A model or a layer.
+        times: As `openness` takes them; None: those of the layer's first call.
+        optimizer: With one, the gates' learning rates are looked at, too.
+
+    Returns:
+        One sentence for each doubt; an empty list if there is none.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"check takes a model or a layer, not {type(model).__name__}")

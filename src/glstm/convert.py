@@ -34,7 +34,7 @@ def from_lstm(
 ) -> GLSTM:
     """The weights of a `torch.nn.LSTM` behind Gaussian gates; with a wide sigma, nearly the same network.
 
-    The options are those of `GLSTM`: mu and sigma that are left open fit the times of the first call.
+    The other arguments are those of `GLSTM`: mu and sigma that are left open fit the times of the first call.
     """
     if not isinstance(lstm, nn.LSTM):
         raise TypeError(f"from_lstm takes a torch.nn.LSTM, not a {type(lstm).__name__}")
@@ -46,13 +46,27 @@ def from_lstm(
 
 @torch.no_grad()
 def prune(layer: GLSTM, times: Any, threshold: float) -> GLSTM:
-    """The same layer without the units that are closed at every one of `times` (a number T stands for 1..T).
+    """The same layer without the units that never open. It computes the same outputs for the units that are left.
 
     A unit that never opens keeps its initial state, which is zero unless `hx` is given, so it has no effect on others.
-    The result computes the same outputs for the units that are left. `result.kept` says which units these are, one
-    index tensor for each layer and direction: a head that read all units now needs `weight[:, kept]`. All layers of a
-    stack have the same size, so the layer with the most open units decides it, and the others keep some closed units
-    besides their open ones.
+    `result.kept` says which units are left, one index tensor for each layer and direction: a head that read all units
+    now needs `weight[:, kept]`. All layers of a stack have the same size, so the layer with the most open units decides
+    it, and the others keep some closed units besides their open ones.
+
+    Args:
+        layer: With Gaussian gates.
+        times: The times at which units may open; a number T stands for 1..T.
+        threshold: Units with k <= threshold are closed.
+
+    Examples:
+        ```python
+        import torch
+
+        import glstm
+
+        layer = glstm.GLSTM(3, 16, mu=torch.linspace(1, 200, 16), sigma=5.0)
+        small = glstm.prune(layer, times=100, threshold=0.01)  # 9 units: the others open after step 100
+        ```
     """
     _check_layer(layer, "prune")
     if not isinstance(layer.gate, Gaussian):

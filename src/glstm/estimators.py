@@ -229,27 +229,55 @@ class _SequenceEstimator(BaseEstimator):
 class SequenceClassifier(ClassifierMixin, _SequenceEstimator):
     """A recurrent network that says of which class a sequence is.
 
-    `cell`, `units` and `layers` make the network; `mu` and `sigma` are where a GLSTM's gates begin, by default spread
-    over the whole time; `budget` is the price of openness. `gate_lr` is the gates' own learning rate, in the unit of
-    the times; None stands for lr x the span of the times. A phased LSTM (`cell="plstm"`) has one period in that span.
-
     The share `validation` of the sequences is held out, of each class its share. The epoch with the lowest error there
     is kept (of equal ones that with the lowest loss; with a budget, that with the lowest loss and charge together), and
-    training ends `patience` epochs after it. With `validation=0` all sequences train, for all epochs. What is held out
-    is at least one sequence, and each class keeps one to train on: fit says so if there are too few for that.
+    training ends `patience` epochs after it. What is held out is at least one sequence, and each class keeps one to
+    train on: fit says so if there are too few for that.
 
-    `standardize` and `missing` are part of the network, so it takes X as it is. `from_start` counts times from each
-    sequence's first step; None does so if they start at very different times, as dates do.
+    Args:
+        cell: A name from the table `CELLS`, such as "glstm", "plstm" (which has one period in the span of the times),
+            "lstm" or "gru".
+        units: H.
+        layers: How many.
+        reads: What the head reads: "last", "mean" or "max".
+        mu: Where a GLSTM's gates begin; None: spread over the whole time.
+        sigma: How wide they begin; None: 0.32 of the span of the times.
+        threshold: Units at k <= threshold are closed.
+        budget: The charge for mean openness.
+        lr: The learning rate of the weights.
+        gate_lr: The gates' own rate, in the unit of the times; None: lr x the span of the times.
+        optimizer: "adam", "rmsprop" or "sgd".
+        epochs: How many at most.
+        patience: Stop so many epochs after the best.
+        validation: The share that is held out; 0: all sequences train, for all epochs.
+        batch: Sequences in a batch.
+        standardize: Inputs are standardised inside the network, so it takes X as it is.
+        missing: What a NaN in X means: "refuse", "carry" or "mask".
+        from_start: Whether times are counted from each sequence's first step; None: if they start at very different
+            times, as dates do.
+        layout: Of X: "channels_first" (n, D, T), as in aeon and sktime, or "channels_last" (n, T, D).
+        random_state: The seed.
+        device: Where training runs.
+        verbose: Print a line for each epoch.
 
-    After fit: `classes_`, `model_` (the network), `history_` (a dictionary for each epoch).
+    Attributes:
+        classes_: After fit: the classes.
+        model_: After fit: the network, a `SequenceModel`.
+        history_: After fit: a dictionary for each epoch.
     """
 
     classes_: np.ndarray
 
     def fit(self, X, y, *, times=None) -> Self:
-        """`times` of the steps: (time,) for all sequences, (n, time), or a list with those of each; by default 1, 2,
-        and so on. A network that was fitted with times needs them for every prediction. Cross-validation cuts what has
-        n rows, so there they are given for each sequence."""
+        """Train a network on these sequences.
+
+        Args:
+            X: (n, D, T) or (n, T), or a list of n arrays, as `layout` says.
+            y: A class for each sequence (n,).
+            times: Of the steps: (T,) for all sequences, (n, T), or a list with those of each; None: 1, 2, and so on. A
+                network that was fitted with times needs them for every prediction. Cross-validation cuts what has n
+                rows, so there they are given for each sequence.
+        """
         self._check_options()
         sequences = self._read(X, times, fitting=True)
         y = _check_y(y, len(sequences))
@@ -264,6 +292,7 @@ class SequenceClassifier(ClassifierMixin, _SequenceEstimator):
         return self._predict(X, times)
 
     def predict(self, X, *, times=None) -> np.ndarray:
+        """The class of each sequence (n,)."""
         likely = self._predict(X, times).argmax(1)
         return self.classes_[likely]
 
@@ -296,6 +325,7 @@ class SequenceRegressor(RegressorMixin, _SequenceEstimator):
         return self._fit(replace(sequences, y=y.reshape(len(sequences), -1)))
 
     def predict(self, X, *, times=None) -> np.ndarray:
+        """The value of each sequence (n,), or its values (n, values)."""
         found = self._predict(X, times)
         return found[:, 0] if self._flat_ else found
 

@@ -16,9 +16,8 @@ from glstm.errors import ShapeError, UserError
 from glstm.fused import Layer, Made
 from glstm.gates import Gate, check_threshold
 from glstm.ndarrays import like
-from glstm.ops import CANDIDATES, onnx_export
-from glstm.ops.backends import NAMES as BACKEND_NAMES
-from glstm.ops.operator import autocasting, check_segment, watched
+from glstm.ops import onnx_export
+from glstm.ops.operator import autocasting, check_choices, check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
 from glstm.timed import TimedWeights, Times
@@ -33,15 +32,22 @@ LARGEST_TABLE = 2**24  # numbers in a table of openness that is made at once in 
 class GatedLSTM(TimedWeights):
     """An LSTM stack whose units open as `gate` says; the general form of `GLSTM`, `PLSTM` and `LSTM`.
 
-    Parameters, their names and the gate order i f g o are `torch.nn.LSTM`'s; each layer and direction adds the
-    gate's own values, such as `mu_l0` and `sigma_l0_reverse`. `threshold` (v_T) may be changed at any time:
-    units with k <= threshold are exactly closed, in training and in evaluation alike. `segment` may be set, too:
-    training then keeps the state only every so many steps, for one more forward pass and far less memory.
+    Parameters, their names and the gate order i f g o are `torch.nn.LSTM`'s; each layer and direction adds the gate's
+    own values, such as `mu_l0` and `sigma_l0_reverse`.
 
     The gate is asked at (t - origin) / unit, and its parameters are in this relative time, so that they and the
     learning rate may stay near 1 where times are seconds since 1970, or days. All values that are given to the layer
     are in the unit of the times themselves; `gate_in_time` returns the parameters in it. Moments that are given so far
     from 0 that the parameters' type could not hold them get an origin near them.
+
+    Args:
+        input_size: D, and the arguments after it up to `dtype`: as for `torch.nn.LSTM`. `proj_size` must be 0.
+        gate: How a unit's openness follows from time, such as `Gaussian()`.
+        threshold: Units with k <= threshold are exactly closed, in training and in evaluation.
+        candidate: What makes the candidate g: "tanh", or "sigmoid", as the paper prints it.
+        backend: "auto" takes the fastest for each call; or "native" (C), "cuda" or "reference".
+        origin: The moment from which the gate's parameters count.
+        unit: The duration that is 1 in the gate's parameters.
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class GatedLSTM(TimedWeights):
 
     @property
     def threshold(self) -> float:
+        """Units with k <= threshold (the paper's v_T) are exactly closed. It may be changed at any time."""
         return self._threshold
 
     @threshold.setter
@@ -88,6 +95,9 @@ class GatedLSTM(TimedWeights):
 
     @property
     def segment(self) -> int | None:
+        """Steps between the states that training stores; None: it stores all. What lies between is computed again, so
+        training takes one more forward pass and far less memory.
+        """
         return self._segment
 
     @segment.setter
@@ -125,11 +135,18 @@ class GatedLSTM(TimedWeights):
         *,
         sequence: bool = True,
     ) -> tuple[Tensor | PackedSequence | None, State]:
-        """As `torch.nn.LSTM`, plus time; numpy's arrays are taken, too.
+        """As `torch.nn.LSTM`, plus time; numpy's arrays are taken, too. To feed a sequence in pieces, carry on both
+        `hx` and `times`.
 
-        times: None for 1..T, (T,) shared, or one row a sample laid out like the input. To feed a sequence in
-        pieces, carry on both `hx` and `times`. With `sequence=False` the output is None: only the final
-        state is computed for the caller, which for mostly closed units is much cheaper than writing T x B x H.
+        Args:
+            input: (T, B, D), or (B, T, D) with batch_first, or (T, D) of one sequence, or packed.
+            hx: h and c (layers x directions, B, H) before the first step; None: zeros.
+            times: None for 1..T, (T,) for all samples, or one row a sample laid out like the input.
+            sequence: False: the output is None. If units are mostly closed, this is much cheaper than to write T x B x
+                H.
+
+        Returns:
+            The output (T, B, directions x H), laid out like the input, and the state (h_n, c_n) after the last step.
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx, times, sequence)
@@ -382,7 +399,4 @@ def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, cand
             f"proj_size must be 0, not {proj_size!r}: a gate freezes unit by unit, and a projected output mixes "
             "open and frozen units, so no output could be frozen"
         )
-    if candidate not in CANDIDATES:
-        raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
-    if backend not in BACKEND_NAMES:
-        raise ValueError(f"backend must be one of {', '.join(BACKEND_NAMES)}, not {backend!r}")
+    check_choices(candidate, backend)

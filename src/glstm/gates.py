@@ -22,8 +22,8 @@ class Array(Protocol):
     def __array__(self) -> Any: ...
 
 
-# What a gate value may be given as: one number for every unit, a (low, high) range to draw from, a value a unit.
 Values = float | Sequence[float] | Tensor | Array
+"""What a gate value may be given as: one number for every unit, a (low, high) range to draw from, or a value a unit."""
 
 # A Gaussian gate whose values are not given fits the times of the layer's first call: moments over all of them, and
 # this share of their span as the width, which is about the paper's 250 of 784 steps.
@@ -110,6 +110,10 @@ class Gate(ABC):
     def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
         """Fresh values (H), float64, for the unit value called `name`; from `values`, else as the gate was given."""
         return draw(getattr(self, name) if values is None else values, hidden_size, name)
+
+    def readable(self, unit: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Values to show: where only the magnitude matters, that."""
+        return dict(unit)
 
     def left_open(self) -> tuple[str, ...]:
         """Names of the values that it was not given: the layer fits them to the first times that it sees."""
@@ -221,6 +225,10 @@ def apply_threshold(k: Tensor, threshold: float | Tensor) -> Tensor:
     return k if alone else torch.where(k <= threshold, 0, k)
 
 
+def _magnitudes_but(moments: tuple[str, ...], unit: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value if name in moments else value.abs() for name, value in unit.items()}
+
+
 def _positive(value: Tensor) -> Tensor:
     """|value|, never below SMALLEST. The gradient is that of |value| even there, so a value at 0 can still change."""
     magnitude = torch.where(value < 0, -value, value)
@@ -295,6 +303,9 @@ class Gaussian(Gate):
         distance = times.unsqueeze(-1) - _wide(unit["mu"], times)
         return _exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))
 
+    def readable(self, unit: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return _magnitudes_but(self.moments, unit)
+
     def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
         mu, width = _fixed(unit["mu"]), _positive(_fixed(unit["sigma"]))
         once = torch.full_like(mu, inf)
@@ -347,6 +358,9 @@ class Periodic(Gate):
         since = torch.remainder(times.unsqueeze(-1) - _wide(unit["mu"], times), period)
         distance = torch.where(since > period / 2, since - period, since)
         return _exp(-((distance / _positive(_wide(unit["sigma"], times))) ** 2))
+
+    def readable(self, unit: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return _magnitudes_but(self.moments, unit)
 
     def pulses(self, unit: Mapping[str, Tensor]) -> Pulses:
         mu, width, period = _fixed(unit["mu"]), _positive(_fixed(unit["sigma"])), _positive(_fixed(unit["tau"]))

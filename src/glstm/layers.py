@@ -11,9 +11,24 @@ from glstm.gates import Gaussian, Open, Phased, Values
 class GLSTM(GatedLSTM):
     """The Gaussian-gated LSTM: each unit opens once, around its learned moment mu, for about its learned width sigma.
 
-    mu and sigma are each a number, a (low, high) range to draw from, or H values, in the unit of the times. Left open
-    (None), they fit the times of the first call: mu is drawn over all of them, as in the paper, and sigma is 0.32 of
-    their span; `fit_times` does the same by hand. `candidate="sigmoid"` is the equation as the paper prints it.
+    Everything else is as in `GatedLSTM`: its other arguments, its call and its methods.
+
+    Args:
+        input_size: D, and the arguments after it up to `dtype`: as for `torch.nn.LSTM`.
+        mu: A number, a (low, high) range to draw from, or H values, in the unit of the times. None: drawn over all
+            times of the first call, as in the paper.
+        sigma: As mu. None: 0.32 of the span of the times of the first call. `fit_times` does both by hand.
+
+    Examples:
+        ```python
+        import torch
+
+        from glstm import GLSTM
+
+        layer = GLSTM(3, 16, num_layers=2, threshold=0.01)
+        x = torch.randn(100, 8, 3)  # (T, B, D)
+        output, (h_n, c_n) = layer(x, times=torch.linspace(0, 2.5, 100))
+        ```
     """
 
     kept: list[Tensor] | None = None  # of a pruned layer: which units it has, for each layer and direction
@@ -60,7 +75,17 @@ class GLSTM(GatedLSTM):
 
 
 class PLSTM(GatedLSTM):
-    """The Phased LSTM: each unit opens for the share r of every period tau, shifted by s."""
+    """The Phased LSTM: each unit opens for the share r of every period tau, shifted by s.
+
+    Everything else is as in `GatedLSTM`: its other arguments, its call and its methods.
+
+    Args:
+        input_size: D, and the arguments after it up to `dtype`: as for `torch.nn.LSTM`.
+        tau: The period: a number, a (low, high) range to draw from, or H values, in the unit of the times.
+        s: Where in time a period begins.
+        r: The share of a period in which the unit is open, between 0 and 1.
+        alpha: The leak of a closed gate, in training only.
+    """
 
     def __init__(
         self,
@@ -106,7 +131,10 @@ class PLSTM(GatedLSTM):
 
 
 class LSTM(GatedLSTM):
-    """The plain LSTM on the same operator: every unit always open. Equal to `torch.nn.LSTM`."""
+    """The plain LSTM on the same operator: every unit always open. Equal to `torch.nn.LSTM`.
+
+    Everything else is as in `GatedLSTM`: its other arguments, its call and its methods.
+    """
 
     def __init__(
         self,

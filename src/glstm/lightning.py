@@ -24,19 +24,26 @@ LOSSES = ("classes", "values")
 
 
 class SequenceModule(LightningModule):
-    """Trains `model`, any module, on batches (x, y), (x, y, lengths), or dicts with x, y and, if there are any, times
-    and lengths.
+    """Trains any module on batches (x, y), (x, y, lengths), or dicts with x, y and, if there are any, times and
+    lengths.
 
     x is laid out as the model takes it: a DataLoader makes (B, T, D), which is what a layer with `batch_first=True`
-    takes. `loss` is "classes" (cross-entropy of y, whole numbers), "values" (squared error), or a function of
-    prediction and y. `gate_lr` is the gates' own rate, in the unit of the times; None stands for lr x their span, as in
-    `glstm.parameter_groups`. `budget` is the price of openness or of updates; `times` are those of all batches that
-    bring none.
+    takes.
 
     It logs loss, accuracy (of classes) and mean openness (of gated layers) or the share of updates (of cells that skip
     steps), each as train_, val_ or test_.
+
     Load a checkpoint with `SequenceModule.load_from_checkpoint(path, model=model)`: the rest is in it, unless the loss
     is a function of yours, which is given again, too.
+
+    Args:
+        model: Any module.
+        loss: "classes" (cross-entropy of y, whole numbers), "values" (squared error), or a function of prediction and
+            y.
+        lr: The learning rate of the weights.
+        gate_lr: The gates' own rate, in the unit of the times; None: lr x their span, as in `glstm.parameter_groups`.
+        budget: The charge for openness, or for updates.
+        times: Those of all batches that bring none.
     """
 
     model: Any  # a module of any class

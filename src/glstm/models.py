@@ -20,15 +20,44 @@ from glstm.times import has_values
 READS = ("last", "every", "mean", "max")
 
 
+def _check_width(layer: nn.Module, head: nn.Module) -> None:
+    """That the head takes what the layer gives, as far as both are known; torch would say so at the first call, in
+    shapes of matrices."""
+    first = head[0] if isinstance(head, nn.Sequential) and len(head) else head
+    if not isinstance(layer, GatedLSTM | nn.RNNBase) or type(first) is not nn.Linear:
+        return
+    width = (layer.proj_size or layer.hidden_size) * (2 if layer.bidirectional else 1)
+    if first.in_features != width:
+        raise ValueError(
+            f"the head reads {first.in_features} numbers, but the layer gives {width}: in_features={width}"
+        )
+
+
 class SequenceModel(nn.Module):
-    """x (T, B, D) -> head(what it reads of the top layer, both directions side by side) (B, outputs).
+    """A recurrent layer and a head: x (T, B, D) in, the head's output (B, outputs) out.
 
-    `layer` is any module with `torch.nn.LSTM`'s calling convention: x in, output and state out. A state may also be a
-    single tensor, as `torch.nn.GRU`'s is. If the layer has batch_first, x and every other layout is (B, T, ...).
+    Args:
+        layer: Any module with `torch.nn.LSTM`'s calling convention: x in, output and state out. A state may also be a
+            single tensor, as `torch.nn.GRU`'s is. If the layer has batch_first, x and every other layout is (B, T,
+            ...).
+        head: A module that reads the top layer's output, of both directions side by side.
+        reads: What the head reads: the "last" state; "every" step's output, which gives (T, B, outputs); or the "mean"
+            or "max" of all steps' outputs.
+        inputs: Applied to x before the layer, such as a `Standardize`, so that the network takes raw numbers.
+        outputs: Applied to what the head returns, such as a `Rescale`, so that the network returns raw numbers.
+        classes: Names of the outputs.
 
-    `reads` is what the head reads: the "last" state; "every" step's output, which gives (T, B, outputs); or the "mean"
-    or "max" of all steps' outputs. `inputs` is applied to x before the layer, `outputs` to what the head returns: a
-    `Standardize` and a `Rescale` let a network take and return raw numbers. `classes` are the names of the outputs.
+    Examples:
+        ```python
+        import torch
+
+        from glstm import GLSTM, SequenceModel
+
+        model = SequenceModel(GLSTM(3, 16), torch.nn.Linear(16, 2), classes=["down", "up"])
+        scores = model(torch.randn(100, 8, 3))  # (8, 2)
+        model.save_pretrained("model")
+        again = SequenceModel.from_pretrained("model")
+        ```
     """
 
     layer: Any  # of any class: only deployment and code that reads gates need to know which
@@ -50,6 +79,7 @@ class SequenceModel(nn.Module):
                 raise TypeError(f"{name} must be a module, not {part!r:.50}")
         if reads not in READS:
             raise ValueError(f"reads must be one of {', '.join(READS)}, not {reads!r:.50}")
+        _check_width(layer, head)
         super().__init__()
         self.layer = layer
         self.head = head
@@ -59,9 +89,16 @@ class SequenceModel(nn.Module):
         self.classes = None if classes is None else tuple(map(str, classes))
 
     def forward(self, x: Any, times: Any = None, lengths: Any = None) -> Tensor:
-        """Tensors, numpy's arrays, or lists. `times` as the layer takes them; a layer that takes none does not get
-        them. `lengths` (B,): how many steps of each sequence count, the others are padding. Of a step that is padding,
-        the output means nothing."""
+        """What the head says about these sequences.
+
+        Args:
+            x: (T, B, D): a tensor, an array of numpy's, or a list.
+            times: As the layer takes them; a layer that takes none does not get them.
+            lengths: (B,), how many steps of each sequence count; the others are padding.
+
+        Returns:
+            (B, outputs), or (T, B, outputs) if the head reads every step. At padding it means nothing.
+        """
         x = like(unlisted(x), next(self.parameters()))
         times = times if times is None else on_device(unlisted(times), x.device)
         lengths = lengths if lengths is None else self._checked(lengths, x)

@@ -25,8 +25,9 @@ from glstm.storage import write_atomically
 
 @dataclass(frozen=True)
 class Answers:
-    """Of each sequence: outputs (K,), or (T_n, K) if the network answers at each step. With classes they are
-    probabilities."""
+    """What `answers` returns: of each sequence outputs (K,), or (T_n, K) if the network answers at each step. With
+    `classes` they are probabilities.
+    """
 
     sequences: Sequences
     outputs: list[np.ndarray]
@@ -79,8 +80,13 @@ def answers(
 ) -> Answers:
     """The network, in evaluation mode, on all sequences: `glstm predict` in Python.
 
-    x, times and lengths are as `Task.from_arrays` takes them: (N, T, D), or a list of arrays (T_n, D); or x is
-    `Sequences`. Times are as the network's own: of a task with `from_start` or `window` they count from each start.
+    Args:
+        model: A trained network.
+        x: (N, T, D), or a list of arrays (T_n, D), as `Task.from_arrays` takes them; or `Sequences`.
+        times: As the network's own: of a task with `from_start` or `window` they count from each start.
+        lengths: (N,), if x is padded.
+        batch: How many sequences are computed at once.
+        on_batch: Called after each batch with the number of its sequences.
     """
     if not isinstance(model, SequenceModel):
         raise UserError(

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """The network of the best epoch, what it achieved, a row for each epoch, and the run folder, if there is one."""
+    """What `glstm.train` returns.
+
+    Attributes:
+        model: The network of the best epoch.
+        result: What it achieved, such as "epoch", "validation_error" and "test_error".
+        history: A row for each epoch.
+        folder: The run folder; None: there is none.
+    """
 
     model: SequenceModel
     result: dict[str, Any]
@@ -26,12 +33,27 @@ class Trained:
 def train(
     task: "Task", folder: Path | str | None = None, *, display: "Display | None" = None, **values: Any
 ) -> Trained:
-    """Train a network on the task, as `glstm train FILE` does; with a folder, keep everything about it there.
+    """Train a network on the task, as `glstm train FILE` does. Training ends after the last epoch or when validation
+    says so.
 
-    `values` are those of a `glstm.recipes.Recipe`, such as cell, units, lr, epochs, budget, seed or reads. Training
-    ends after the last epoch or when validation says so. With a folder, a run can be stopped and resumed, and all
-    commands can use it: data from arrays are kept there, too, up to 1 GiB. On a terminal
-    `display=display_for(rich.console.Console())` from `glstm.training.display` shows how it goes.
+    Args:
+        task: Such as `Task.from_arrays(x, y)`.
+        folder: Where everything about the run is kept; it can then be stopped and resumed, and all commands can use it.
+            Data from arrays are kept there, too, up to 1 GiB. None: nothing is written.
+        display: Shows how it goes: on a terminal `display_for(rich.console.Console())` from `glstm.training.display`.
+        **values: Those of a `glstm.recipes.Recipe`, such as cell, units, lr, epochs, budget, seed or reads.
+
+    Examples:
+        ```python
+        import numpy as np
+
+        import glstm
+        from glstm.data import Task
+
+        x = np.random.default_rng(0).normal(size=(40, 30, 2))
+        trained = glstm.train(Task.from_arrays(x, x[:, 8, 0] > 0), units=8, epochs=2)
+        trained.model, trained.result["test_error"]
+        ```
     """
     from glstm.data.task import Task
     from glstm.recipes import own_recipe, with_its_patience

@@ -35,23 +35,39 @@ USUAL_GATES: dict[Any, type[Gate]] = {GLSTM: Gaussian, PLSTM: Phased}  # of cell
 
 @dataclass(frozen=True)
 class Recipe(Settings):
-    """Every value that decides what a training run computes."""
+    """Every value that decides what a training run computes, as names and numbers: those of `Settings`, and these.
+
+    Attributes:
+        task: A name from the table `TASKS`, or `package.module:name`.
+        data: What the task is made with.
+        cell: A name from the table `CELLS`, or `package.module:name`.
+        units: H, in each layer.
+        layers: How many.
+        gate: The gate's values by name; "kind", if it is not the cell's usual one.
+        options: What else the cell is made with, such as threshold.
+        head: A name from the table `HEADS`, or `package.module:name`.
+        reads: What the head reads; None: every step if each has a target, else the last.
+        segment: Steps between stored states; None: everything is stored for the backward pass.
+        init: "orthogonal" or "xavier"; None: the cell's own initial values.
+        forget_bias: The forget gate's bias at the start; None: the cell's own.
+        chrono: T_max of chrono biases, which replace the forget bias.
+    """
 
     task: str
-    data: Options = field(default_factory=dict, hash=False)  # what the task is made with
+    data: Options = field(default_factory=dict, hash=False)
 
     cell: str = "glstm"
     units: int = 110
     layers: int = 1
-    gate: Options = field(default_factory=dict, hash=False)  # its values; "kind", if it is not the cell's usual one
-    options: Options = field(default_factory=dict, hash=False)  # what else the cell is made with, such as threshold
+    gate: Options = field(default_factory=dict, hash=False)
+    options: Options = field(default_factory=dict, hash=False)
     head: str = "linear"
-    reads: str | None = None  # what the head reads; None: every step if each has a target, else the last
-    segment: int | None = None  # steps between stored states; None: everything is stored for the backward pass
+    reads: str | None = None
+    segment: int | None = None
 
-    init: str | None = None  # None: the cell's own initial values
+    init: str | None = None
     forget_bias: float | None = None
-    chrono: float | None = None  # T_max; replaces the forget bias
+    chrono: float | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -122,6 +138,7 @@ class Recipe(Settings):
         return self.changed(data={"steps": steps}, gate=stretched)
 
     def as_dict(self) -> dict[str, Any]:
+        """In a form that JSON keeps."""
         return asdict(self)
 
     def names_as_dict(self) -> dict[str, Any]:
@@ -135,6 +152,7 @@ class Recipe(Settings):
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
+        """What `as_dict` returned, as a recipe again."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise UserError(f"the recipe has entries this version does not know: {', '.join(unknown)}")

@@ -10,9 +10,11 @@ MISSING = ("refuse", "carry", "mask")
 class Standardize(nn.Module):
     """x -> (x - mean) / scale, channel by channel; (..., D) -> (..., D), or (..., 2D) with a mask.
 
-    `missing` says what a NaN in x becomes: "carry" takes the channel's last value, or its mean if there is none yet;
-    "mask" does the same, and adds a channel for each channel that is 1 where it was observed, else 0; "refuse" is for
-    data without NaN and lets it pass, to be seen in the output.
+    Args:
+        size: D, the number of channels. `mean` and `scale` (D) are buffers, 0 and 1 at first: set them.
+        missing: What a NaN in x becomes. "carry": the channel's last value, or its mean if there is none yet. "mask":
+            the same, and one more channel for each channel, 1 where it was observed, else 0. "refuse": for data without
+            NaN; a NaN passes, to be seen in the output.
     """
 
     mean: Tensor
@@ -28,9 +30,11 @@ class Standardize(nn.Module):
 
     @property
     def outputs(self) -> int:
+        """How many channels come out: D, or 2D with a mask."""
         return 2 * self.size if self.missing == "mask" else self.size
 
     def forward(self, x: Tensor, steps_axis: int = 0) -> Tensor:
+        """x (..., D), with its steps along `steps_axis`, standardised."""
         if self.missing == "refuse":
             return (x - self.mean) / self.scale
         observed = ~x.isnan()
@@ -55,6 +59,7 @@ class Rescale(nn.Module):
         self.register_buffer("scale", torch.ones(size))
 
     def forward(self, y: Tensor) -> Tensor:
+        """y (..., K) in the unit of the targets."""
         return y * self.scale + self.mean
 
     def extra_repr(self) -> str:

@@ -23,11 +23,20 @@ def stream(
     times: Iterable[Any] | None = None,
     sequence: bool = True,
 ) -> Iterator[tuple[Tensor | None, State]]:
-    """Feed `pieces` of one long sequence, laid out like the layer's input, to the layer, one after the other.
+    """Feed pieces of one long sequence to the layer, one after the other; state and time continue.
 
-    Yields for each piece what `layer(piece)` would return, with state and time continued: the first step of the first
-    piece is at time `start`, which is 1, and each step adds 1. Or `times` has those of each piece, as the layer takes
-    them, increasing from piece to piece, too. No gradients are recorded, and only the state is stored.
+    No gradients are recorded, and only the state is stored.
+
+    Args:
+        layer: A layer of one direction.
+        pieces: Laid out like the layer's input, such as `x.split(100)`.
+        hx: The state before the first piece; None: zeros.
+        start: The time of the first step, if steps are counted; 1 if nothing is given.
+        times: Those of each piece, as the layer takes them, increasing from piece to piece.
+        sequence: False: outputs are None, as in a call of the layer.
+
+    Yields:
+        The output and the state, as `layer(piece)` returns them.
     """
     if layer.bidirectional:
         raise ValueError("a bidirectional layer reads a sequence from both ends, so it cannot be fed piece by piece")

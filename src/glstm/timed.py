@@ -26,9 +26,13 @@ class TimedWeights(LSTMWeights):
     """The part of a layer that knows its gate and the times, but not the recurrence."""
 
     def openness(self, times: Any) -> Tensor:
-        """How open each unit is, thresholded: (layers x directions, T, H); a number T stands for times 1..T.
+        """How open each unit is at these times, as the network uses it: thresholded, and 0 at padding.
 
-        With times per sample, laid out like the input, or packed: (layers x directions, T, B, H). Padding is closed.
+        Args:
+            times: A number T for 1..T, (T,), or one row a sample, laid out like the input, or packed.
+
+        Returns:
+            k (layers x directions, T, H); with times per sample (layers x directions, T, B, H).
         """
         times, valid = self._given_times(times)
         if self.unfitted and self._knows(times):
@@ -37,13 +41,19 @@ class TimedWeights(LSTMWeights):
         return k if valid is None else torch.where(valid.unsqueeze(-1), k, 0)
 
     def fit_times(self, times: Any) -> Self:
-        """Choose the gate's values that were left open, such as mu=None, for these times; returns the layer.
+        """Choose the gate's values that were left open, such as mu=None, for these times. Otherwise the first call does
+        it.
 
-        times: a number T for 1..T, (T,), or one row a sample, laid out like the input, or packed. Without this, the
-        first call does it. Call it where the first call does not see all times: with sequences that are fed in pieces,
-        batches of unequal lengths, and several processes, which would each see their own; where it sees no values:
-        inside torch.compile and functional_call; and before an optimiser needs to know the span of the times. Values
+        Call it where the first call does not see all times: with sequences that are fed in pieces, batches of unequal
+        lengths, and several processes, which would each see their own. Call it also where the first call sees no values
+        (inside torch.compile and functional_call), and before an optimiser needs to know the span of the times. Values
         that were learned since an earlier call are chosen anew. Values that were given or loaded stay.
+
+        Args:
+            times: A number T for 1..T, (T,), or one row a sample, laid out like the input, or packed.
+
+        Returns:
+            The layer itself.
         """
         known, valid = self._given_times(times)
         if not self._knows(known) or not self._holds_values():
@@ -149,7 +159,7 @@ class TimedWeights(LSTMWeights):
         if not self.gate.names or not all(has_values(self._named(name).detach()) for name in self._gate_names()):
             return []
         words = []
-        values = self._all_in_time()
+        values = self.gate.readable(self._all_in_time())
         widths = [float(values[name].abs().max()) for name in self.gate.in_time if name not in self.gate.moments]
         for name, value in values.items():
             low, high = float(value.min()), float(value.max())

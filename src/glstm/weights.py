@@ -100,6 +100,7 @@ class LSTMWeights(nn.Module):
                 yield depth, f"_l{depth}_reverse"
 
     def weights(self, suffix: str) -> Weights:
+        """The weights and biases of the layer and direction with this suffix, such as "_l0"."""
         w_ih, w_hh = self._named("weight_ih" + suffix), self._named("weight_hh" + suffix)
         if not self.bias:
             return Weights(w_ih, w_hh, None, None)
@@ -260,6 +261,7 @@ class LSTMWeights(nn.Module):
             parameter.requires_grad_(not frozen)
 
     def gate_parameters(self) -> Iterator[nn.Parameter]:
+        """The gate's own parameters, such as mu and sigma, of every layer and direction."""
         for _, suffix in self.places():
             for value in self.gate_values(suffix).values():
                 if isinstance(value, nn.Parameter):

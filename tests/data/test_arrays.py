@@ -39,6 +39,7 @@ def test_five_lines_are_a_task():
         "12 training, 4 validation and 4 test sequences of 2 to 8 steps, 3 inputs, 3 classes (cat, cow, dog)"
         in task.summary()
     )
+    assert repr(task) == f"<{task.summary()}>"
 
 
 def test_padded_arrays_with_lengths_and_lists_are_the_same_task():

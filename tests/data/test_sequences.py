@@ -97,6 +97,6 @@ def test_an_option_that_is_not_there_is_one_sentence(make, option, says):
 def test_help_shows_the_options():
     arrays, files = (pydoc.plain(pydoc.render_doc(make)) for make in (Task.from_arrays, Task.from_file))
     assert "missing: str = 'refuse'" in arrays
-    assert "`missing` says what a NaN in x means" in arrays
+    assert "missing: What a NaN in x means" in arrays
     assert "standardize: bool = True" in files
-    assert "names of columns, for tables" in files
+    assert "time: Of a table: the column of times." in files

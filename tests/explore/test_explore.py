@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from chromium import OpenPage, chromium
 from torch import nn
 from typer.testing import CliRunner
 
 import glstm
+from chromium import OpenPage, chromium
 from glstm import GLSTM, LSTM, Clockwork, GatedLSTM, Periodic, Phased, SequenceModel
 from glstm.cli.main import app
 from glstm.data import Batch, Task
@@ -157,6 +157,28 @@ def test_512_units_and_10000_steps(browser, tmp_path):
     shown.check_quiet()
 
 
+def test_a_run_of_512_units(browser, tmp_path):
+    """A trained one: its error and its answers, too."""
+    task = gestures([200, 200, 200])
+    trained = glstm.train(task, tmp_path / "run", units=512, epochs=1, gate={"sigma": 25.0})
+    model, layer = trained.model, trained.model.layer
+    shown = OpenPage(browser, explored(tmp_path, tmp_path / "run"))
+    found = Batch(*task.validation_samples(slice(0, 200)))
+    labels = found.y.tolist()
+    for sample, position in enumerate(near(positions([layer.threshold]), 0.0, 0.2)):
+        shown.move("threshold", position)
+        shown.choose_sample(sample)
+        with threshold_at(layer, positions([layer.threshold])[position]):
+            price = cost(layer, 200)
+            (figures,) = shown.figures()
+            assert float(figures["operations"]) == price.cached_ops
+            assert float(figures["open"]) == pytest.approx(price.open_share, rel=1e-12)
+            wrong = (model(found.x).argmax(-1) != found.y).double().mean().item()
+            assert float(figures["error"]) == pytest.approx(wrong, abs=1e-12)
+            check_answers(shown, [model], found, labels.index(sample))
+    shown.check_quiet()
+
+
 class Ramp(Gate):
     """Of somebody else: opens more and more from a moment on. It has no pulses."""
 
@@ -280,6 +302,18 @@ def test_by_keyboard_and_for_screen_readers(browser, tmp_path):
     assert shown.page.get_attribute("#play", "aria-label") == "Pause"
     shown.page.wait_for_function("() => document.getElementById('step-value').textContent.startsWith('2')")
     shown.check_quiet()
+
+
+def test_the_unit_that_is_shown_first_has_a_window_and_widths_are_magnitudes(browser, tmp_path):
+    """An optimiser may move sigma through 0: only its magnitude matters."""
+    layer = GLSTM(2, 5, mu=torch.tensor([3.0, 9, 15, 21, 27]), sigma=torch.tensor([4.0, 4, 0.01, 4, 4]))
+    with torch.no_grad():
+        layer.get_parameter("sigma_l0")[1] = -4.0
+        layer.get_parameter("mu_l0")[2] = 15.5  # between two steps: closed at both
+    shown = OpenPage(browser, written(tmp_path / "page.html", Shown("small", network(layer), gestures([30]), 30)))
+    assert shown.text(".unit-text").startswith("Unit 2 of 5 by moment (number 1): open from step")
+    assert "mu 9, sigma 4." in shown.text(".unit-text")
+    assert "sigma=0.01..4" in repr(layer)
 
 
 class Shuffled(PixelTask):

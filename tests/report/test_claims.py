@@ -15,7 +15,7 @@ from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
 from glstm.report.results import LEARNT, Arm, Missing, Result, Run, Search, Try
 from glstm.report.tables import document
-from glstm.report.words import answer, five_rows, notes
+from glstm.report.words import answer, five_rows, not_yet, notes
 
 NEVER = 10_000
 MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}}
@@ -42,7 +42,8 @@ def made_up(gated_learns_at: int = 10, plain_learns_at: int = 80, closed_error: 
             search = Search([Try(change, False, 0.02, 1e6) for change in arm.tries], 0) if arm.tries else None
             figures_of = arm.paper, arm.at_epoch, arm.at_threshold
             arms.append(Arm(arm.key, arm.name, arm.twin, *figures_of, runs, arm.track, search, arm.most_operations))
-        results.append(Result(one.name, one.title, one.question, False, arms, []))
+        metric = ("mse", False) if one.arms[0].recipe.task == "adding" else ("error", True)
+        results.append(Result(one.name, one.title, one.question, False, arms, [], *metric))
     return results
 
 
@@ -99,7 +100,7 @@ def test_figures_that_bear_the_claims_out():
     assert "leaves 10.0 % of the updates and 1 M of 79 M operations" in charge
     assert charge.endswith("; 1 of 110 units never open.")
     assert "under 50 % by epoch 10, of the plain LSTM's by epoch 80" in curriculum
-    assert thrift.startswith("2 of 2 g-LSTMs are beaten by no LSTM")
+    assert thrift.startswith("8 of 8 g-LSTMs with units closed are beaten by no LSTM")
 
 
 def test_the_evidence_is_of_one_track_each():
@@ -215,6 +216,19 @@ def test_searches_alone_are_shown_as_what_they_are():
     assert any(curve.hollow and curve.name.endswith(": validation, one seed") for curve in chart.curves)
     assert "of 8 tries are trained" in document(results)
     assert "not trained yet" in page([named(results, "small")])
+
+
+def test_seeds_that_are_finished_are_shown_though_others_are_not():
+    whole = named(made_up(), "table1-adding1000")
+    arm = whole.arm("glstm")
+    part = Missing(arm.key, arm.name, arm.track, arm.search, seeds=10, runs=arm.runs[:8])
+    result = replace(whole, arms=[one for one in whole.arms if one is not arm], missing=[part])
+    assert "g-LSTM (8 of 10 seeds are, at 1.0e-03 ± " in not_yet(result, "paper")
+    first, *_ = five_rows([result], "paper")[1:]
+    assert first[3].startswith("1.0e-03 ± ")
+    assert first[3].endswith(" (8 of 10 seeds)")
+    assert not first[4].endswith("seeds)")  # the LSTM is finished
+    assert [*five_rows([result], "best")[1]][3:5] == [*five_rows([whole], "best")[1]][3:5]
 
 
 def test_a_choice_at_the_edge_of_a_grid_or_worse_than_the_papers_is_noted():

@@ -248,8 +248,10 @@ def test_what_cannot_be_deployed_is_named():
     with pytest.raises(ValueError, match="not Other"):
         deploy(Other(glstm.GLSTM(1, 4), torch.nn.Linear(4, 2)), STEPS)
     for inputs in (3, 5):
+        changed = glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Linear(4, 2))
+        changed.head = torch.nn.Linear(inputs, 2)
         with pytest.raises(ValueError, match=f"the head reads {inputs} numbers, but the layer has 4 units"):
-            deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), torch.nn.Linear(inputs, 2)), STEPS)
+            deploy(changed, STEPS)
     uneven = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(7, 2))
     with pytest.raises(ValueError, match="the head reads 7 numbers, but the linear layer before gives 8"):
         deploy(glstm.SequenceModel(glstm.GLSTM(1, 4), uneven), STEPS)

@@ -10,10 +10,17 @@ from glstm.times import as_times
 
 
 def gradient_flow(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Gamma (T,): the mean over samples and units of |dL/dh_n|, a total derivative of each sample's own loss.
+    """How much of the loss reaches each step: the mean over samples and units of |dL/dh_n|, a total derivative of each
+    sample's own loss.
 
-    `loss(model(x), y)` must be a mean over the batch, as torch's losses are; that mean is undone here. The model
-    must hold one gated layer, fed (T, B, D) or (B, T, D), not bidirectional; of a stack, h is the top layer's.
+    Args:
+        model: With one gated layer, fed (T, B, D) or (B, T, D), not bidirectional; of a stack, h is the top layer's.
+        loss: `loss(model(x), y)` must be a mean over the batch, as torch's losses are; that mean is undone here.
+        x: The model's input.
+        y: What the loss compares with.
+
+    Returns:
+        Gamma (T,).
     """
     layers = gated_layers(model)
     if len(layers) != 1:

@@ -75,10 +75,14 @@ def _of_torchs(layer: nn.RNNBase) -> int:
 
 
 def count_ops(steps: int, hidden: int, inputs: int, openness: float | None = None) -> float:
-    """The paper's count for one sequence through one layer.
+    """The paper's count for one sequence through one layer: N_LSTM = T H (8D + 8H + 29).
 
-    Without `openness`: N_LSTM = T H (8D + 8H + 29). With it (the open share of all gates, between 0 and 1):
-    openness x N_LSTM + N_gate, where N_gate = 13 T H.
+    Args:
+        steps: T.
+        hidden: H.
+        inputs: D.
+        openness: The open share of all gates, between 0 and 1: the count is then openness x N_LSTM + N_gate, where
+            N_gate = 13 T H. None: a plain LSTM.
     """
     lstm = steps * hidden * (8 * inputs + 8 * hidden + 29)
     if openness is None:

@@ -24,8 +24,8 @@ Dims = tuple[Any, ...]  # of vmap: 0 or None for each argument; a tuple of them 
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function of tensors, lists of tensors and numbers. The first is a tensor and says on what device it
-    runs."""
+    """The same function of tensors, lists of tensors and numbers, as one kernel on a GPU. The first is a tensor and
+    says on what device it runs."""
 
     @wraps(function)
     def run(first: Tensor, *others: Any) -> Any:

@@ -29,6 +29,8 @@ from glstm.ops.unit_scan import unit_scan
 
 
 class MinGRU(Recurrent):
+    """The minimal GRU. With `positive` the candidate is that of the appendix."""
+
     way: ClassVar[str] = "scan over time"
 
     def __init__(

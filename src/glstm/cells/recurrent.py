@@ -22,6 +22,7 @@ from glstm.lengths import checked_lengths, real_steps, without_padding
 from glstm.ops.side_by_side import batched, for_all, spread
 
 State = tuple[Tensor, ...]
+"""What a cell carries from step to step, in parts; the first is h."""
 
 
 class Recurrent(nn.Module, ABC):
@@ -241,7 +242,8 @@ def with_product(
     valid: Tensor | None,
     samples_last: bool = False,
 ) -> tuple[Tensor, State]:
-    """The same with a recurrent product: step(sums, *state), where sums (B, N) = drive_n + h_{n-1} weight^T.
+    """A loop over the steps with a recurrent product: step(sums, *state), where sums (B, N) = drive_n + h_{n-1}
+    weight^T.
 
     The gradient of the weight (N, H) is one product after the loop, not one at each step. `samples_last`: sums are a
     view of (N, B) in memory, for a step that adds over the samples and returns such states, too.

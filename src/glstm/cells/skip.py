@@ -153,6 +153,8 @@ class SkipRNN(Skipping):
 
 
 class SkipLSTM(SkipRNN):
+    """Skip RNN around an LSTM."""
+
     state: ClassVar[tuple[str, ...]] = ("h", "c", "u")
 
     def make_layer(self, inputs: int) -> nn.Module:
@@ -172,6 +174,8 @@ class SkipLSTM(SkipRNN):
 
 
 class SkipGRU(SkipRNN):
+    """Skip RNN around a GRU."""
+
     state: ClassVar[tuple[str, ...]] = ("h", "u")
 
     def make_layer(self, inputs: int) -> nn.Module:

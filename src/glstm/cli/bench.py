@@ -85,7 +85,7 @@ def gpu(
 
     from glstm.bench import gpu as bench
     from glstm.bench.machine import describe
-    from glstm.bench.markdown import cells_of, gpu_table
+    from glstm.bench.markdown import gpu_table
     from glstm.storage import make_folder, write_atomically, write_json
 
     if not torch.cuda.is_available():
@@ -100,12 +100,7 @@ def gpu(
             results.append(bench.measure(case, runs, eager))
             progress.advance(task)
     lines = gpu_table(results)
-    rows = Table(*cells_of(lines[0]))
-    for column in rows.columns[1:]:
-        column.justify = "right"
-    for line in lines[2:]:
-        rows.add_row(*cells_of(line))
-    console.print(rows)
+    console.print(_from_markdown(lines, figures_from=1))
     write_json(out, {**describe(), "device": torch.cuda.get_device_name(), "results": results})
     write_atomically(out.with_suffix(".md"), ("\n".join(lines) + "\n").encode())
     console.print(f"written to {out} and {out.with_suffix('.md').name}")
@@ -138,7 +133,7 @@ def rivals(
 
     from glstm.bench import rivals as bench
     from glstm.bench.machine import describe
-    from glstm.bench.markdown import cells_of, rivals_table, rivals_that_failed
+    from glstm.bench.markdown import rivals_table, rivals_that_failed
     from glstm.cells import CELLS
     from glstm.storage import make_folder, write_atomically, write_json
 
@@ -159,12 +154,7 @@ def rivals(
             progress.advance(bar)
     found = bench.joined(found, earlier.get("results", []))
     lines, failed = rivals_table(found), rivals_that_failed(found)
-    rows = Table(*cells_of(lines[0]))
-    for column in rows.columns[3:]:
-        column.justify = "right"
-    for line in lines[2:]:
-        rows.add_row(*cells_of(line))
-    console.print(rows)
+    console.print(_from_markdown(lines, figures_from=3))
     for line in failed:
         console.print(line, highlight=False, markup=False)
     device = torch.cuda.get_device_name() if on_cuda else earlier.get("device")
@@ -174,6 +164,18 @@ def rivals(
     write_json(out, {**about, "device": device, **shape, "results": found})
     write_atomically(out.with_suffix(".md"), ("\n".join([*lines, *[""] * bool(failed), *failed]) + "\n").encode())
     console.print(f"written to {out} and {out.with_suffix('.md').name}")
+
+
+def _from_markdown(lines: list[str], figures_from: int) -> Table:
+    """The table for a terminal; columns of figures are to the right."""
+    from glstm.bench.markdown import cells_of
+
+    rows = Table(*cells_of(lines[0]))
+    for column in rows.columns[figures_from:]:
+        column.justify = "right"
+    for line in lines[2:]:
+        rows.add_row(*cells_of(line))
+    return rows
 
 
 def _figures_in(path: Path) -> dict[str, Any]:

@@ -39,6 +39,10 @@ def reproduce(
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Where results go; results, or runs/small/results.")] = None,
     store: Annotated[Path | None, typer.Option(help="Where networks are kept; runs/reproduce, or runs/small.")] = None,
+    track: Annotated[
+        Literal["paper", "best", "given"] | None,
+        typer.Option(help="Only networks of this track; the others are named as missing.", show_default=False),
+    ] = None,
     data: DataOption = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
     matmul: Annotated[
@@ -54,11 +58,15 @@ def reproduce(
 ) -> None:
     """Run experiments of the paper. What is trained already is not trained again, whichever experiment asked for it.
 
+    Results are a memory: networks that are in those of --out are not trained again, on this machine or another. Another
+    --out with another --store begins afresh.
+
     Networks of one shape train together. Press Ctrl-C to stop; the same command goes on. Started several times over one
     store, it shares the work out: no network is trained by two.
     """
     from glstm.experiments import EXPERIMENTS
     from glstm.experiments.experiment import SMALL
+    from glstm.experiments.known import adopt
     from glstm.experiments.runner import Runner, wanted, write_result
     from glstm.experiments.store import Store
     from glstm.training.fabric import make_fabric, set_matmul
@@ -73,13 +81,16 @@ def reproduce(
     chosen = [one.at(SMALL if small else None) for one in EXPERIMENTS.values() if one.name in names or "all" in names]
     keep = Store(store or Path("runs/small" if small else "runs/reproduce"))
     results = out or (Path("runs/small/results") if small else Path("results"))
+    if known := adopt(chosen, results, keep):
+        console.print(f"{known} networks are known from {results}", highlight=False, soft_wrap=True, markup=False)
+    asked_for = [one.of_track(track) for one in chosen]
     fabric = make_fabric(device)
     set_matmul(fabric, matmul)
     where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}
     runner = Runner(keep, fabric, data, where, machine_of(fabric.device), sharing)
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
-        if not trained_by(engine, runner, console, lambda: wanted(chosen, keep), deadline):
+        if not trained_by(engine, runner, console, lambda: wanted(asked_for, keep), deadline):
             console.print("stopped; the same command goes on from here")
             raise typer.Exit(INTERRUPTED)
     finally:  # what is complete is written, stopped or not

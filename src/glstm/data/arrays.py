@@ -26,23 +26,43 @@ FEW_DIGITS = 1e-5  # a channel that varies by less than this share of its mean l
 class ArrayTask(Task):
     """Sequences with targets, from arrays.
 
-    x: (N, T, D) or (N, T), or a list of N arrays (T_n, D) or (T_n,); or `Sequences`, which have targets, times and
-    classes of their own.
-    y: for each sequence a class (text, whole number, bool), a number, or K numbers (N, K); or for each step, as an
-    array or list like x without D. A missing target of a step is NaN, None, "" or -1 for whole numbers.
-    `classes`: names of the classes, in order. `values`: y holds numbers to predict, not classes, though they are whole.
-    times: (T,) shared by all, or for each sequence its own; None: steps are counted 1, 2, ... lengths: (N,), if x is
-    padded.
+    Args:
+        x: (N, T, D) or (N, T), or a list of N arrays (T_n, D) or (T_n,); or `Sequences`, which have targets, times and
+            classes of their own.
+        y: For each sequence a class (text, whole number, bool), a number, or K numbers (N, K); or for each step, as an
+            array or list like x without D. A missing target of a step is NaN, None, "" or -1 for whole numbers.
+        times: (T,) shared by all, or for each sequence its own; None: steps are counted 1, 2, ...
+        lengths: (N,), if x is padded.
+        validation: The part that chooses the best epoch: a share of the sequences, drawn by `seed` (from each class its
+            share), or the data themselves, as a pair (x, y), a dictionary with x, y, times and lengths, or `Sequences`.
+            0: none.
+        test: The part that is used once, at the end; as `validation`.
+        classes: Names of the classes, in order.
+        per_step: Whether each step has a target, where the shape of y leaves it open.
+        values: True: y holds numbers to predict, not classes, though they are whole.
+        missing: What a NaN in x means: "refuse" it, "carry" the last value on, or "mask", the same with a mask channel.
+        standardize: Inputs and target values are standardised inside the network, by the mean and standard deviation of
+            the training part: the network takes and returns your numbers as they are.
+        window: Cut every sequence into windows of so many steps. With targets of steps, or one sequence, the parts are
+            then split in the order of time; with a target for each sequence, all its windows are in the same part.
+        from_start: Whether times are counted from each sequence's first step; None: if they start at very different
+            times, as dates do.
+        columns: Names of the columns "id" and "time" of a table, and other options of its reader, for those who read
+            further files.
+        seed: Draws the parts.
+        name: What messages call it.
+        device: Where its tensors are, and so where training runs.
 
-    `validation` and `test` are parts: a share of the sequences, drawn by `seed` (from each class its share), or the
-    data themselves: a pair (x, y), a dictionary with x, y, times and lengths, or `Sequences`. 0: none.
-    `window` cuts every sequence into windows of so many steps. With targets of steps, or one sequence, the parts are
-    then split in the order of time; with a target for each sequence, all its windows are in the same part.
-    `missing` says what a NaN in x means: "refuse" it, "carry" the last value on, or "mask", the same with a mask
-    channel. `from_start`: times are counted from each sequence's first step; None: if they start at very different
-    times, as dates do. `standardize`: inputs and target values are standardised inside the network, by the mean and
-    standard deviation of the training part: the network takes and returns your numbers as they are. `columns`: names
-    of the columns "id" and "time" of a table, and other options of its reader, for those who read further files.
+    Examples:
+        ```python
+        import numpy as np
+
+        from glstm.data import Task
+
+        draw = np.random.default_rng(0)
+        x = [draw.normal(size=(steps, 2)) for steps in draw.integers(20, 40, 60)]
+        task = Task.from_arrays(x, [one[5, 0] > 0 for one in x], test=0.3)
+        ```
     """
 
     source: dict[str, Any] | None = None  # of a task from files: the options of `file_task` that make it again
@@ -320,6 +340,9 @@ class ArrayTask(Task):
 
     def format_error(self, value: float) -> str:
         return super().format_error(value) if self.as_percent else f"{value:.4g}"
+
+    def __repr__(self) -> str:
+        return f"<{self.summary()}>"
 
     def summary(self) -> str:
         """One sentence about the data."""

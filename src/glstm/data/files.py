@@ -37,12 +37,23 @@ class Source:
 
 @dataclass(frozen=True)
 class DataSet:
+    """Files of a public data set: where they may lie, where they come from, and what they must contain.
+
+    Attributes:
+        name: Short, for commands.
+        title: For people.
+        files: Each with its checksum.
+        folders: Usual folders for it, inside the data folder.
+        sources: Where to fetch it from, in the order they are tried.
+        pickles: Names of a pickled version, which is refused.
+    """
+
     name: str
     title: str
     files: tuple[DataFile, ...]
-    folders: tuple[str, ...]  # usual folders for it, inside the data folder
-    sources: tuple[Source, ...] = ()  # in the order they are tried
-    pickles: tuple[str, ...] = ()  # names of a pickled version, which is refused
+    folders: tuple[str, ...]
+    sources: tuple[Source, ...] = ()
+    pickles: tuple[str, ...] = ()
 
 
 def data_folder(given: Path | str | None = None) -> Path:

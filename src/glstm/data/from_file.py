@@ -32,11 +32,18 @@ def file_task(
     doubts: bool = True,
     device: torch.device | str = "cpu",
 ) -> ArrayTask:
-    """`test` and `validation` are files, or shares of the sequences in `path`, 0.2 each if the file has no such part.
+    """A task from a file: `.ts`, `.npz`, or a table. The options that are not here are those of `ArrayTask`.
 
-    `id`, `time`, `target` and `inputs` are names of columns, for tables. `values`: the targets are numbers to predict,
-    not classes, though they are whole. `doubts`: warn of what may be meant otherwise. The other options are those of
-    `ArrayTask`.
+    Args:
+        path: The file.
+        test: Another file, or a share of the sequences in `path`: 0.2 if the file has no such part.
+        validation: As `test`.
+        id: Of a table: the column by which rows belong to a sequence.
+        time: Of a table: the column of times.
+        target: Of a table: the column or columns to learn.
+        inputs: Of a table: the columns that are inputs; None: all others.
+        values: True: the targets are numbers to predict, not classes, though they are whole.
+        doubts: Warn of what may be meant otherwise.
     """
     columns: dict[str, Any] = {"id": id, "time": time, "target": target, "inputs": inputs}
     columns["classes"] = False if values else None

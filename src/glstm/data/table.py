@@ -225,7 +225,7 @@ class Table:
             no_ids = "; without --id (id=) all rows are one sequence: name the column that says which one a row is of"
             raise DataError(
                 f"rows {first} and {second} are of the same sequence and have the same {quoted(name)}"
-                f"{'' if has_ids else no_ids}"
+                f"{': join rows of one moment into one, or write times with more digits' if has_ids else no_ids}"
             )
 
     def targets(

@@ -20,12 +20,19 @@ Stage = tuple[Tensor, ...]  # what an epoch's batches are cut from
 
 
 class Batch(NamedTuple):
-    """Some sequences. A task whose sequences have neither times nor lengths returns just x and y, as a pair."""
+    """Some sequences. A task whose sequences have neither times nor lengths returns just x and y, as a pair.
 
-    x: Tensor  # (T, B, D)
-    y: Tensor  # (B,) or (B, K); with targets of each step (T, B) or (T, B, K)
-    times: Tensor | None = None  # (T,), or (T, B) if every sequence has its own; None: 1, 2, ...
-    lengths: Tensor | None = None  # (B,), where the sequences end; None: all are T steps long
+    Attributes:
+        x: (T, B, D).
+        y: (B,) or (B, K); with targets of each step (T, B) or (T, B, K).
+        times: (T,), or (T, B) if every sequence has its own; None: 1, 2, ...
+        lengths: (B,), where the sequences end; None: all are T steps long.
+    """
+
+    x: Tensor
+    y: Tensor
+    times: Tensor | None = None
+    lengths: Tensor | None = None
 
     def arguments(self) -> dict[str, Tensor]:
         """What a model is given besides x."""
@@ -42,6 +49,7 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
+        """B, the number of sequences."""
         return self.x.shape[1]
 
 
@@ -98,12 +106,15 @@ class Task(ABC):
             yield self.batch(part, batch, seed, epoch, index)
 
     def size(self, part: str) -> int:
+        """How many sequences a part has: "train", "validation" or "test"."""
         return {"train": self.train_size, "validation": self.validation_size, "test": self.test_size}[part]
 
     def batch_count(self, part: str, batch: int) -> int:
+        """How many batches of this size a part has; the last one may be smaller."""
         return math.ceil(self.size(part) / batch)
 
     def batch(self, part: str, batch: int, seed: int, epoch: int, index: int) -> Found:
+        """One batch of a part, by its number in the epoch."""
         wanted = slice(index * batch, (index + 1) * batch)
         if part == "test":
             return self.test_samples(wanted)
@@ -122,9 +133,11 @@ class Task(ABC):
         """Samples by their numbers, a range or a tensor (B,)."""
 
     @abstractmethod
-    def test_samples(self, wanted: slice) -> Found: ...
+    def test_samples(self, wanted: slice) -> Found:
+        """Samples of the test part, by their numbers."""
 
     def validation_samples(self, wanted: slice) -> Found:
+        """Samples of the validation part, by their numbers; a task with a `validation_size` has it."""
         raise NotImplementedError(f"{self.name} has a validation_size, and so needs validation_samples")
 
     @abstractmethod
@@ -162,10 +175,12 @@ class Task(ABC):
 
     @property
     def first_time(self) -> float:
+        """The earliest time of any sequence."""
         return 1.0
 
     @property
     def last_time(self) -> float:
+        """The latest time of any sequence."""
         return float(self.steps)
 
     @property
@@ -208,6 +223,7 @@ class Task(ABC):
         return {}
 
     def format_error(self, value: float) -> str:
+        """The metric as it is shown, in percent or as a number."""
         return f"{100 * value:.2f} %" if self.as_percent else f"{value:.2e}"
 
 

@@ -6,15 +6,17 @@ MORE = 220  # epochs: the paper, too, gave its LSTM of 25 units 100 more
 
 
 def pair(units: int, gated: float, plain: float) -> tuple[Arm, Arm]:
-    """Both networks of a size, each by the values that validation chose for it at that size."""
-    epochs = {"epochs": MORE} if units < 110 else {}
+    """Both networks of a size. Small ones are searched at their size, large ones have what was chosen at 110 units."""
+    small = units < 110
+    epochs = {"epochs": MORE} if small else {}
     g_lstm, lstm = PAPER.changed(units=units, **epochs), LSTM.changed(units=units, **epochs)
-    at = PAPER.epochs if units < 110 else None
+    searched = (None, None) if small else (PAPER, LSTM)
+    at, twin = PAPER.epochs if small else None, f"lstm-{units}"
     return (
         by_the_paper(
-            f"glstm-{units}", f"g-LSTM, {units} units", g_lstm, paper=gated, at_epoch=at, twin=f"lstm-{units}"
+            f"glstm-{units}", f"g-LSTM, {units} units", g_lstm, searched[0], paper=gated, at_epoch=at, twin=twin
         ),
-        by_the_paper(f"lstm-{units}", f"LSTM, {units} units", lstm, paper=plain),
+        by_the_paper(f"lstm-{units}", f"LSTM, {units} units", lstm, searched[1], paper=plain),
     )
 
 

@@ -77,6 +77,10 @@ class Experiment:
             if arm.twin is not None and (arm.twin == arm.key or arm.twin not in keys):
                 raise ValueError(f"{self.name}: the twin of {arm.key!r} must be another arm's key, but is {arm.twin!r}")
 
+    def of_track(self, track: Track | None) -> "Experiment":
+        """Only the arms of this track; None: all."""
+        return self if track is None else replace(self, arms=tuple(arm for arm in self.arms if arm.track == track))
+
     def at(self, scale: "Scale | None") -> "Experiment":
         """The same on a smaller scale, or as it is."""
         if scale is None:

@@ -31,6 +31,13 @@ def probe(name: str, recipe: Recipe, model: SequenceModel, task: Task, threshold
             raise ValueError(f"there is no probe {name!r}")
 
 
+def joined(*measurements: dict[str, Any]) -> dict[str, Any]:
+    """Several measurements of one network as one, each threshold once."""
+    found = {name: value for one in measurements for name, value in one.items()}
+    rows = {row["threshold"]: row for one in measurements for row in one.get("thresholds", ())}
+    return found | ({"thresholds": [rows[level] for level in sorted(rows)]} if rows else {})
+
+
 def operations(model: SequenceModel, task: Task) -> float | None:
     """Of a sequence through the recurrent layer, by the same count for every cell, at the updates that it makes."""
     found = cell_cost(model, task)

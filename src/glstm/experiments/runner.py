@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from glstm.data import TASKS
 from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.experiments.experiment import Experiment
-from glstm.experiments.probes import operations, probe
+from glstm.experiments.probes import joined, operations, probe
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
 from glstm.ops.gpu.scan import tiles_of
@@ -49,12 +50,16 @@ class Wanted:
 
 
 def wanted(experiments: Iterable[Experiment], store: Store) -> list[Wanted]:
-    """Every network once, even if several experiments need it: all that decide, and those that were chosen so far."""
+    """Every network once, even if several experiments need it: all that decide, and those that were chosen so far.
+
+    One that results know (`known.py`) is among them only for what results do not say of it.
+    """
     found: dict[Recipe, Wanted] = {}
     for experiment in experiments:
         for arm in experiment.arms:
             for recipe in (recipe for some in arm.searched() for recipe in some):
-                found.setdefault(recipe, Wanted(recipe))
+                if store.verdict(recipe) is None:  # else it was trained elsewhere, and has decided
+                    found.setdefault(recipe, Wanted(recipe))
             for recipe in chosen_recipes(arm, store) or ():
                 one = found.setdefault(recipe, Wanted(recipe))
                 one.probes |= set(arm.probes)
@@ -139,9 +144,10 @@ class Runner:
         """Train and measure; False when stopped before the end."""
         recipes = [one.recipe for one in population]
         task = make_task(recipes[0], self.data, self.fabric.device)
-        folders = [self.store.folder(recipe) for recipe in recipes]
-        fresh = [number for number, folder in enumerate(folders) if not folder.config.exists()]
+        fresh = [number for number, recipe in enumerate(recipes) if not self.store.has_begun(recipe)]
         if fresh:  # new ones begin, then all are resumed
+            for number in fresh:
+                self.store.forget(recipes[number])
             begun = self._trainer(task, [recipes[number] for number in fresh])
             begun.begin([recipes[number].names_as_dict() for number in fresh], **self.where)
         trainer = self._trainer(task, recipes)
@@ -173,7 +179,7 @@ class Runner:
         found = {name: probe(name, one.recipe, run.model, task, thresholds) for name in probes}
         known = self.store.summary(one.recipe)  # trained before; only a new measurement is missing
         if known is not None:  # what other experiments measured stays
-            found = {**known["probes"], **found, **_thresholds(known["probes"], found)}
+            found = joined(known["probes"], found)
         summary = {
             "recipe": one.recipe.as_dict(),
             "steps": task.steps,
@@ -187,12 +193,6 @@ class Runner:
             "trained": known["trained"] if known else trained(run.history, self.store.sessions(one.recipe)),
         }
         self.store.write_summary(one.recipe, summary)
-
-
-def _thresholds(*probes: dict[str, Any]) -> dict[str, Any]:
-    """Of several measurements of a network, each threshold once."""
-    rows = {row["threshold"]: row for one in probes for row in one.get("thresholds", ())}
-    return {"thresholds": [rows[level] for level in sorted(rows)]} if rows else {}
 
 
 def trained(history: list[EpochRow], sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -221,8 +221,9 @@ def _number(value: float | None) -> float | None:
 def write_result(experiment: Experiment, store: Store, folder: Path, small: bool) -> bool:
     """Write the experiment's JSON; False if it is not written.
 
-    An arm has runs if all its networks are finished; else it is among those that are missing, with what is known of its
-    search. Nothing is written if nothing is known, or if the existing JSON has an arm that is not finished here.
+    An arm is among the arms if all its networks are finished; else among those that are missing, with what is known of
+    its search, and with the networks that are finished. Nothing is written if nothing is known, or if the existing JSON
+    has an arm that is not finished here.
     """
     arms, missing = [], []
     for arm in experiment.arms:
@@ -233,14 +234,17 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         found = [run for recipe, run in runs.items() if run and not Wanted(recipe, probes, asked).missing(run)]
         search = outcome(arm, store).as_dict(arm) if arm.tries else None
         if recipes is None or len(found) < len(runs):
-            missing.append({"key": arm.key, "name": arm.name, "track": arm.track, "search": search})
+            part = {"seeds": arm.seeds, "runs": [_own(run, arm.probes, experiment.thresholds) for run in found]}
+            one = {"key": arm.key, "name": arm.name, "track": arm.track, "search": search}
+            missing.append(one | (part if found else {}))
             continue
         figures = {"paper": arm.paper, "at_epoch": arm.at_epoch, "at_threshold": arm.at_threshold}
         figures |= {"track": arm.track, "search": search, "most_operations": arm.most_operations}
         own = [_own(run, arm.probes, experiment.thresholds) for run in found]
         arms.append({"key": arm.key, "name": arm.name, "twin": arm.twin, **figures, "seeds": arm.seeds, "runs": own})
     searched = [one for arm in missing if arm["search"] for one in arm["search"]["tries"]]
-    nothing = not arms and all(one["validation"] is None for one in searched)
+    untrained = all(one["validation"] is None for one in searched) and not any("runs" in arm for arm in missing)
+    nothing = not arms and untrained
     path = folder / f"{experiment.name}.json"
     if nothing or not {arm["key"] for arm in missing}.isdisjoint(_arms_in(path)):
         return False  # nothing new takes the place of what was there
@@ -249,12 +253,19 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         "title": experiment.title,
         "question": experiment.question,
         "small": small,
+        **_metric(experiment.arms[0].recipe),
         "written": time.strftime("%Y-%m-%d", time.gmtime()),
         "missing": missing,
         "arms": arms,
     }
     write_json(path, _rounded(result), indent=None)  # long curves: a line is enough
     return True
+
+
+def _metric(recipe: Recipe) -> dict[str, Any]:
+    """What its task calls an error, and whether it is shown in percent."""
+    maker = TASKS.get(recipe.task)
+    return {"metric": getattr(maker, "metric", "error"), "as_percent": getattr(maker, "as_percent", True)}
 
 
 def _arms_in(path: Path) -> list[str]:

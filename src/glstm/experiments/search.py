@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from glstm.experiments.experiment import SEARCH_SEEDS, Arm
-from glstm.experiments.store import Store
+from glstm.experiments.store import Store, name_of
 from glstm.recipes import Recipe
 
 LAST = 5  # epochs whose mean decides: single epochs differ by chance
@@ -37,11 +37,14 @@ class Outcome:
         tries = [
             {
                 "change": change,
+                "networks": [name_of(recipe) for recipe in recipes],
                 "diverged": error == inf,
                 "validation": _finite(error),
                 "operations": _finite(operations),
             }
-            for change, error, operations in zip(arm.tries, self.errors, self.operations, strict=True)
+            for change, recipes, error, operations in zip(
+                arm.tries, arm.searched(), self.errors, self.operations, strict=True
+            )
         ]
         return {"chosen": self.chosen, "seeds": SEARCH_SEEDS, "tries": tries}
 
@@ -50,22 +53,30 @@ def outcome(arm: Arm, store: Store) -> Outcome:
     errors: list[float | None] = []
     operations: list[float | None] = []
     for recipes in arm.searched():
-        found = [one for one in map(store.summary, recipes) if one is not None]
+        found = [one for recipe in recipes if (one := verdict(recipe, store)) is not None]
         whole = len(found) == len(recipes)
-        errors.append(mean(map(validation_error, found)) if whole else None)
-        operations.append(mean(map(_operations, found)) if whole else None)
+        errors.append(mean(error for error, _ in found) if whole else None)
+        operations.append(mean(count for _, count in found) if whole else None)
     return Outcome(errors, operations, arm.most_operations or inf)
 
 
-def _operations(summary: dict[str, Any]) -> float:
-    """Infinite if they are not known."""
-    return inf if summary["operations"] is None else summary["operations"]
+def verdict(recipe: Recipe, store: Store) -> tuple[float, float] | None:
+    """Validation error and operations of one network; None: it is not trained yet.
 
-
-def validation_error(summary: dict[str, Any]) -> float:
-    """Of the last epochs; infinite if training diverged, or the network's answers are no numbers."""
+    The error is that of the last epochs; infinite if training diverged, or the network's answers are no numbers.
+    Operations are infinite if they are not known.
+    """
+    summary = store.summary(recipe)
+    if summary is None:
+        known = store.verdict(recipe)
+        return None if known is None else (_or_infinite(known["validation"]), _or_infinite(known["operations"]))
     errors = summary["curve"].get("validation_error", [])[-LAST:]
-    return inf if summary["diverged"] or not errors or None in errors else mean(errors)
+    lost = summary["diverged"] or not errors or None in errors
+    return inf if lost else mean(errors), _or_infinite(summary["operations"])
+
+
+def _or_infinite(value: float | None) -> float:
+    return inf if value is None else value
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,7 +1,8 @@
 """Trained networks, stored by their recipe: a recipe is trained once, even if several experiments need it.
 
 A network's folder is a run folder while it trains. When it is finished, `summary.json` in it holds everything that
-experiments measure; the rest of the folder is then needed only for new measurements.
+experiments measure; the rest of the folder is then needed only for new measurements. A folder may hold nothing but what
+results say of a network that was trained elsewhere (`known.py`): its summary, or the verdict of validation on it.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from glstm.errors import UserError
-from glstm.forms import anything, entries, items, read_json, whole
+from glstm.forms import anything, entries, flag, items, maybe, number, read_json, whole
 from glstm.recipes import Recipe
 from glstm.report import result_form
 from glstm.storage import LOCK, lock, write_json
@@ -21,6 +22,7 @@ from glstm.training.run import RunFolder
 SESSIONS = items(
     entries({"from_epoch": whole(1), "machine": result_form.machine, "sharing": whole(1)}, others=anything)
 )
+VERDICT = entries({"validation": maybe(number()), "operations": maybe(number(0)), "diverged": flag})
 
 
 class Store:
@@ -28,11 +30,11 @@ class Store:
         self.path = Path(path)
 
     def folder(self, recipe: Recipe) -> RunFolder:
-        """Named by the recipe's values that are not defaults, so the name stays when recipes get new fields."""
-        usual = Recipe(recipe.task).as_dict()
-        said = {name: value for name, value in recipe.as_dict().items() if value != usual[name]}
-        digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
-        return RunFolder(self.path / f"{recipe.task}-{recipe.cell}-{recipe.units}-seed{recipe.seed}-{digest}")
+        return RunFolder(self.path / name_of(recipe))
+
+    def has_begun(self, recipe: Recipe) -> bool:
+        """Whether it was trained here, if only in part."""
+        return self.folder(recipe).config.exists()
 
     @contextmanager
     def claim(self, recipes: Iterable[Recipe]) -> Iterator[list[Recipe]]:
@@ -79,8 +81,32 @@ class Store:
     def write_summary(self, recipe: Recipe, summary: dict[str, Any]) -> None:
         write_json(self._summary(recipe), summary)
 
+    def forget(self, recipe: Recipe) -> None:
+        """It is trained again: what was known of it is of another training."""
+        self._summary(recipe).unlink(missing_ok=True)
+
+    def verdict(self, recipe: Recipe) -> dict[str, Any] | None:
+        """What validation said of a network that was trained elsewhere; None: nothing is known."""
+        path = self._verdict(recipe)
+        advice = "remove it, and the network is trained"
+        return read_json(path, "a verdict on a network", VERDICT, advice) if path.is_file() else None
+
+    def write_verdict(self, recipe: Recipe, verdict: dict[str, Any]) -> None:
+        write_json(self._verdict(recipe), verdict)
+
     def _summary(self, recipe: Recipe) -> Path:
         return self.folder(recipe).path / "summary.json"
 
     def _sessions(self, recipe: Recipe) -> Path:
         return self.folder(recipe).path / "sessions.json"
+
+    def _verdict(self, recipe: Recipe) -> Path:
+        return self.folder(recipe).path / "verdict.json"
+
+
+def name_of(recipe: Recipe) -> str:
+    """Made of the recipe's values that are not defaults, so the name stays when recipes get new fields."""
+    usual = Recipe(recipe.task).as_dict()
+    said = {name: value for name, value in recipe.as_dict().items() if value != usual[name]}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    return f"{recipe.task}-{recipe.cell}-{recipe.units}-seed{recipe.seed}-{digest}"

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 from glstm.experiments.budget import LAMBDA_1
-from glstm.experiments.experiment import Experiment
+from glstm.experiments.experiment import SEEDS, Experiment
 from glstm.experiments.table1_smnist import EXPERIMENT as TABLE1
 
-GATED = replace(TABLE1.arms[0], paper=None, twin=None)
+GATED = replace(TABLE1.arms[0], paper=None, twin=None, seeds=SEEDS)
 
 EXPERIMENT = Experiment(
     name="threshold",

@@ -53,13 +53,14 @@ def gates_of(
     found = []
     tables = tables_of(layer, times, thresholds, orders)
     for (depth, suffix), inputs, order, table in zip(layer.places(), widths(layer), orders, tables, strict=True):
+        values = layer.gate.readable(layer.gate_in_time(suffix))
         found.append(
             {
                 "name": _named(layer, depth, suffix),
                 "inputs": inputs,
                 "backwards": suffix.endswith("_reverse"),
                 "order": pack(order.astype(np.int32)),
-                "values": {name: pack(one.cpu().numpy()) for name, one in layer.gate_in_time(suffix).items()},
+                "values": {name: pack(one.cpu().numpy()) for name, one in values.items()},
                 **_rule(layer.gate.pulses(layer.gate_values(suffix)), layer.hidden_size),
                 **table,
             }

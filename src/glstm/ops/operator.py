@@ -25,10 +25,19 @@ PLAIN = {Tensor, Parameter, type(None)}
 
 
 class Output(NamedTuple):
-    h: Tensor | None  # after every step (T, B, H); None with sequence=False
-    h_n: Tensor  # after the last step (B, H)
+    """What `gated_lstm` returns.
+
+    Attributes:
+        h: After every step (T, B, H); None with sequence=False.
+        h_n: After the last step (B, H).
+        c_n: After the last step (B, H).
+        c: After every step (T, B, H); None without cells=True.
+    """
+
+    h: Tensor | None
+    h_n: Tensor
     c_n: Tensor
-    c: Tensor | None  # after every step (T, B, H), with cells=True
+    c: Tensor | None
 
 
 def gated_lstm(
@@ -47,17 +56,41 @@ def gated_lstm(
     backend: str = "auto",
     segment: int | None = None,
 ) -> Output:
-    """Run an LSTM whose unit j is open to the degree k at each step.
+    """Run an LSTM whose unit j is open to the degree k at each step. k = 1 everywhere is `torch.nn.LSTM`.
 
-    x (T, B, D); w_ih (4H, D), w_hh (4H, H), b (4H) or None in torch's gate order i f g o;
-    k (T, H), or (T, B, H) per sample; h0 and c0 (B, H). A zero in k copies the old state bit for bit
-    and has no gradient; k = 1 everywhere is `torch.nn.LSTM`. No k is refused: outside [0, 1] the same equations go
-    beyond the old or the new state, and a NaN makes its unit NaN, and what reads it, too. With `k_h`, k drives the
-    cell alone and `k_h` the output. `sequence=False` leaves out all h, `cells=True` adds all c. With `segment`,
-    training keeps the state only every so many steps and computes what lies between again.
+    A zero in k copies the old state bit for bit and has no gradient. No k is refused: outside [0, 1] the same equations
+    go beyond the old or the new state, and a NaN makes its unit NaN, and what reads it, too.
 
     Several models: weights, biases, k, h0 and c0 (and x, unless all read the same) may have a leading model axis M; the
     results then have it, too. On CUDA all models run in parallel. torch.vmap over the weights does the same.
+
+    Args:
+        x: (T, B, D).
+        w_ih: (4H, D), in torch's gate order i f g o.
+        w_hh: (4H, H).
+        b: (4H), or None.
+        k: (T, H), or (T, B, H) for each sample its own.
+        h0: (B, H).
+        c0: (B, H).
+        k_h: A table for the output h, shaped like k; k is then for the cell alone. None: k for both.
+        candidate: "tanh" or "sigmoid".
+        sequence: False: h after each step is left out.
+        cells: True: c after each step is returned, too.
+        backend: "auto" takes the fastest that can run these tensors; or one of `BACKENDS`.
+        segment: In training, store the state only every so many steps and compute what lies between again.
+
+    Examples:
+        ```python
+        import torch
+
+        from glstm.ops import gated_lstm
+
+        steps, samples, inputs, units = 20, 4, 3, 8
+        x, k = torch.randn(steps, samples, inputs), torch.rand(steps, units)
+        w_ih, w_hh, b = torch.randn(4 * units, inputs), torch.randn(4 * units, units), torch.zeros(4 * units)
+        h0 = c0 = torch.zeros(samples, units)
+        h, h_n, c_n, _ = gated_lstm(x, w_ih, w_hh, b, k, h0, c0)
+        ```
     """
     inputs = Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0)
     if autocasting(x.device):
@@ -146,11 +179,15 @@ def _check(inputs: Inputs, candidate: str, backend: str, segment: int | None) ->
                 f"{Inputs._fields[position]} is {tensor.dtype} on {tensor.device} but x is {dtype} on {device}: "
                 "all tensors must share one dtype and device"
             )
+    check_choices(candidate, backend)
+    check_segment(segment)
+
+
+def check_choices(candidate: str, backend: str) -> None:
     if candidate not in CANDIDATES:
         raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
     if backend not in NAMES:
         raise ValueError(f"backend must be one of {', '.join(NAMES)}, not {backend!r}")
-    check_segment(segment)
 
 
 def check_segment(segment: int | None) -> None:

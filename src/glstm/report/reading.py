@@ -99,16 +99,22 @@ def _result(content: Any) -> Result:
     content = _checked(content, RESULT, "it")
     arms = [_arm(arm, f"arm {number}") for number, arm in enumerate(content["arms"], 1)]
     missing = [_missing(arm, f"missing arm {number}") for number, arm in enumerate(content["missing"], 1)]
-    result = Result(content["name"], content["title"], content["question"], content["small"], arms, missing)
-    _check_keys(result)
-    if len({(run.summary["metric"], run.summary["as_percent"]) for arm in arms for run in arm.runs}) > 1:
+    runs = [run.summary for arm in (*arms, *missing) for run in arm.runs]
+    metrics = {(run["metric"], run["as_percent"]) for run in runs}
+    if len(metrics) > 1:
         raise Malformed("its networks have different metrics")
+    said = (content.get("metric", "error"), content.get("as_percent", True))  # of networks that are not finished
+    named = content["name"], content["title"], content["question"], content["small"]
+    result = Result(*named, arms, missing, *(metrics.pop() if metrics else said))
+    _check_keys(result)
     return result
 
 
 def _missing(content: Any, where: str) -> Missing:
     content = _checked(content, MISSING, where)
-    return Missing(content["key"], content["name"], _track(content, where), _search(content["search"], where))
+    runs = [Run(_run(run, f"run {number} of {where}")) for number, run in enumerate(content.get("runs", ()), 1)]
+    known = _track(content, where), _search(content["search"], where)
+    return Missing(content["key"], content["name"], *known, len(content.get("seeds", ())), runs)
 
 
 def _arm(content: Any, where: str) -> Arm:

@@ -88,7 +88,8 @@ _search = entries(
                     "diverged": flag,
                     "validation": maybe(figure),
                     "operations": maybe(number(0, LARGEST)),
-                }
+                },
+                {"networks": items(text)},  # names in a store
             ),
             least=1,
         ),
@@ -117,7 +118,13 @@ _result = entries(
         "title": text,
         "question": text,
         "small": flag,
-        "missing": items(entries({"key": text, "name": text, "track": text, "search": maybe(search)}), most=MOST_ARMS),
+        "missing": items(
+            entries(
+                {"key": text, "name": text, "track": text, "search": maybe(search)},
+                {"seeds": items(whole(0), least=1), "runs": items(tested, least=1)},  # those that are finished
+            ),
+            most=MOST_ARMS,
+        ),
         "arms": items(
             entries(
                 {
@@ -136,6 +143,7 @@ _result = entries(
             most=MOST_ARMS,
         ),
     },
+    {"metric": text, "as_percent": flag},
     others=anything,
 )
 

@@ -1,7 +1,7 @@
 """The results that experiments wrote, and the figures that tables quote."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from math import inf
 from statistics import mean, median, stdev
@@ -28,6 +28,15 @@ LEARNT = {"adding": 0.01, "smnist": 0.05, "pmnist": 0.12, "scifar": 0.5}
 
 def percent(value: float) -> str:
     return f"{_hundredths(value)} %"
+
+
+def spread(values: Sequence[float], form: Callable[[float], str] = percent) -> str:
+    """Mean and standard deviation."""
+    if not values:
+        return "diverged"
+    if len(values) == 1:
+        return form(values[0])
+    return f"{form(mean(values)).removesuffix(' %')} ± {form(stdev(values))}"  # one sign for both
 
 
 def _hundredths(value: float) -> Decimal:
@@ -107,12 +116,14 @@ class Search:
 
 @dataclass(frozen=True)
 class Missing:
-    """An arm that is not finished, with what is known of its search."""
+    """An arm that is not finished, with what is known of its search, and the networks that are finished."""
 
     key: str
     name: str
     track: str
     search: Search | None
+    seeds: int = 0  # so many there will be
+    runs: list[Run] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -215,18 +226,8 @@ class Result:
     small: bool
     arms: list[Arm]
     missing: list[Missing]  # arms that are not finished
-
-    @property
-    def first(self) -> dict[str, Any] | None:
-        return next((arm.runs[0].summary for arm in self.arms), None)
-
-    @property
-    def as_percent(self) -> bool:
-        return self.first is None or self.first["as_percent"]
-
-    @property
-    def metric(self) -> str:
-        return "error" if self.first is None else self.first["metric"]
+    metric: str = "error"
+    as_percent: bool = True
 
     def find(self, key: str) -> Arm | None:
         """None: it is not finished."""
@@ -252,12 +253,7 @@ class Result:
         return percent(value) if self.as_percent else f"{value:.1e}"
 
     def spread(self, values: Sequence[float]) -> str:
-        """Mean and standard deviation."""
-        if not values:
-            return "diverged"
-        if len(values) == 1:
-            return self.form(values[0])
-        return f"{self.form(mean(values)).removesuffix(' %')} ± {self.form(stdev(values))}"  # one sign for both
+        return spread(values, self.form)
 
     def interval(self, found: Difference | None) -> str:
         """In points of a percentage, or in the unit of the error."""

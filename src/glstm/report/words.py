@@ -6,7 +6,7 @@ from typing import Any
 
 from glstm.report.claims import OPEN, claims
 from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, pairs
-from glstm.report.results import LAST, Result, Rows, Run, Search, Try
+from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
 ASKED = (
@@ -38,17 +38,20 @@ def answer(results: list[Result]) -> list[str]:
     compared = {track: [*pairs(found, track, [*TASKS])] for track in ("paper", "best")}
     *_, thrift = claims(results)
     if not any(compared.values()):
-        return [f"Sooner and lower? None of the {len(TASKS)} tasks is repeated yet.", f"Cheaper? {thrift.sentence}"]
+        return [
+            f"Sooner and lower? None of the {len(TASKS)} tasks is repeated yet.",
+            f"Cheaper? {thrift.in_short or thrift.sentence}",
+        ]
     counts = [len(own) for own in compared.values() if own]
     if max(counts) == 1:
-        return [*_of_one_task(compared), f"Cheaper? {thrift.sentence}"]
+        return [*_of_one_task(compared), f"Cheaper? {thrift.in_short or thrift.sentence}"]
     sooner = [f"on {sum(map(_sooner, own))} of {len(own)} tasks {IN_TEXT[track]}" for track, own in compared.items()]
     lower = [f"on {sum(map(_lower, own))} of {len(own)} {IN_TEXT[track]}" for track, own in compared.items()]
     so_far = "" if min(counts) == len(TASKS) else f" (of {len(TASKS)}; the others are not repeated yet)"
     return [
         f"Sooner? The g-LSTM learns sooner than the LSTM {' and '.join(sooner)}{so_far}.",
         f"Lower? Its error is lower by more than chance {' and '.join(lower)}.",
-        f"Cheaper? {thrift.sentence}",
+        f"Cheaper? {thrift.in_short or thrift.sentence}",
     ]
 
 
@@ -94,8 +97,19 @@ def five_rows(results: list[Result], track: str) -> Rows:
     compared = [*pairs(found, track, [*TASKS])]
     head, *rows = ends(compared)
     known = {result.name: row for (result, _, _), row in zip(compared, rows)}
-    later = {name: [task, *PAPER[name], NOT_YET, NOT_YET, "", ""] for name, task in TASKS.items()}
-    return [head, *(known.get(name, later[name]) for name in TASKS)]
+    return [head, *(known.get(name) or _row_so_far(found.get(name), name, track) for name in TASKS)]
+
+
+def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
+    """Of a task whose two networks are not both finished."""
+    end = "-best" if track == "best" else ""
+    cells = {f"{cell}{end}": NOT_YET for cell in ("glstm", "lstm")}
+    for arm in (*result.arms, *result.missing) if result else ():
+        if result and arm.key in cells and arm.runs:
+            errors = [run.curve["test_error"][-1] for run in arm.runs if not run.diverged]
+            of = f" ({len(arm.runs)} of {arm.seeds} seeds)" if isinstance(arm, Missing) else ""
+            cells[arm.key] = result.spread(errors) + of
+    return [TASKS[name], *PAPER[name], *cells.values(), "", ""]
 
 
 def said(change: dict[str, Any]) -> str:
@@ -191,14 +205,22 @@ def _chosen(search: Search | None) -> Try | None:
 
 
 def not_yet(result: Result, track: str) -> str:
-    names = [one.name for one in result.missing if one.track == track]
+    names = [one.name + _so_far(result, one) for one in result.missing if one.track == track]
     return f"Not finished yet: {'; '.join(names)}." if names else ""
+
+
+def _so_far(result: Result, arm: Missing) -> str:
+    """Of an arm some of whose seeds are finished."""
+    errors = [run.curve["test_error"][-1] for run in arm.runs if not run.diverged]
+    if not errors:
+        return ""
+    return f" ({len(arm.runs)} of {arm.seeds} seeds are, at {result.spread(errors)} after the last epoch)"
 
 
 def networks(results: list[Result]) -> list[Run]:
     """Each network once, even if several experiments show it."""
-    found = {recipe: run for result in results for arm in result.arms for recipe, run in zip(arm.recipes, arm.runs)}
-    return list(found.values())
+    runs = [run for result in results for arm in (*result.arms, *result.missing) for run in arm.runs]
+    return list({repr(sorted(run.recipe.items())): run for run in runs}.values())
 
 
 def origin(results: list[Result]) -> list[str]:

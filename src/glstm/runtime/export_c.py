@@ -73,10 +73,19 @@ def export_c(
 ) -> list[Path]:
     """Write NAME.h and NAME.c: both completely, or neither.
 
-    int8: weights in 8 bits, of `quantize`, or also states, of `int8_states`. times: of a plan without known steps, how
-    C is told when a sample comes; None: samples are counted. windows: (length, hop), for functions that run overlapping
-    windows on a stream without an end. layout: "plain", only these two files; "arduino" or "zephyr", a folder NAME that
-    is an Arduino library, or a module for Zephyr and CMake.
+    Args:
+        plan: `runtime.plan`.
+        folder: Where to.
+        name: Of the files and, before each function, in C.
+        vectors: Inputs and the outputs that belong to them, of `vectors_from`, for the self-test in the C file.
+        int8: Weights in 8 bits, of `quantize`, or also states, of `int8_states`; None: float32.
+        times: Of a plan without known steps, how C is told when a sample comes; None: samples are counted.
+        windows: (length, hop), for functions that run overlapping windows on a stream without an end.
+        layout: "plain", only these two files; "arduino" or "zephyr", a folder NAME that is an Arduino library, or a
+            module for Zephyr and CMake.
+
+    Returns:
+        The files written.
     """
     check_name(name)
     check_layout(layout)

@@ -17,7 +17,6 @@ from glstm.runtime.quantize import LARGEST, Quantized, QuantizedLayer, quantize
 from glstm.runtime.runtime import Runtime
 
 HEADROOM = 4  # how much larger than those that it was calibrated on a sample may be
-LIMIT = 2**31 - 1
 TABLE_END, TABLE_STEP = 12, 32  # the logistic function's table: up to here, so many steps in 1
 
 Whole = NDArray[np.int64]

@@ -47,14 +47,29 @@ def deploy(
 ) -> "Runtime":
     """A trained network for use: units that never open are removed, and which unit is open when is fixed.
 
-    steps: how many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of the
-    gates' mu and sigma; of a task, `task.schedule()` is the right one. None: nobody knows them yet. Streams then have
-    no end, as far as the gates come back, and take samples at any times: `stream.step(x_t, t)`.
-    threshold: units at k <= threshold are closed; None: the layer's own.
-    reads: when the head reads, at the "last" step, at "every" step, or at the steps given, counted from 1; None: as the
-    model does, but in a stream without known steps after every sample, for each may be the last. With "last" it reads
-    there only where `output()` asks. A model that reads the mean or the maximum of all steps reads that of the steps so
-    far.
+    Args:
+        model: A gated layer of glstm and its head.
+        steps: How many there are, at times 1, 2, ...; or the times of the steps themselves, increasing, in the unit of
+            the gates' mu and sigma. Of a task, `task.schedule()` is the right one. None: nobody knows them yet. Streams
+            then have no end, as far as the gates come back, and take samples at any times: `stream.step(x_t, t)`.
+        threshold: Units at k <= threshold are closed; None: the layer's own.
+        reads: When the head reads: at the "last" step, at "every" step, or at the steps given, counted from 1. None: as
+            the model does, but in a stream without known steps after every sample, for each may be the last. With
+            "last" it reads there only where `output()` asks. A model that reads the mean or the maximum of all steps
+            reads that of the steps so far.
+
+    Examples:
+        ```python
+        import torch
+
+        import glstm
+
+        model = glstm.SequenceModel(glstm.GLSTM(3, 16, mu=(1, 50), sigma=4.0), torch.nn.Linear(16, 2)).eval()
+        runtime = glstm.deploy(model, steps=50, threshold=0.01)
+        stream = runtime.stream()
+        for x_t in torch.randn(50, 3).numpy():
+            y = stream.step(x_t)  # None until the last step
+        ```
     """
     if not isinstance(model, SequenceModel) or type(model).forward is not SequenceModel.forward:
         raise UserError(f"deploy takes a SequenceModel, a layer and its head, not {type(model).__name__}")
@@ -162,7 +177,8 @@ def _steps_read(reads: Any, steps: int) -> tuple[int, ...]:
 
 
 class Runtime:
-    """Call it with whole sequences, or take a `stream()` and give it one sample after the other.
+    """A deployed network; `glstm.deploy` makes it. Call it with whole sequences, or take a `stream()` and give it one
+    sample after the other.
 
     A whole sequence may be shorter than the schedule. A longer one is refused, because the schedule does not cover its
     last steps: deploy with more steps. `ops`, `lstm_ops`, `openness`, `memory` and `energy` say what a sequence costs.
@@ -211,6 +227,7 @@ class Runtime:
 
     @property
     def memory(self) -> Memory:
+        """Bytes of constant data (`constant`) and of one stream's state (`state`)."""
         return Memory(constant_bytes(self.plan), self.plan.state_bytes)
 
     def windows(self, length: int, hop: int) -> Windows:
@@ -218,6 +235,7 @@ class Runtime:
         return self.stream().windows(length, hop)
 
     def stream(self) -> Stream:
+        """A new stream at its beginning. Streams of one runtime share its constant data."""
         self.plan.require_one_way()
         if self._network is None:
             self._network = Network(self.plan)

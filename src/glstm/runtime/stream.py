@@ -121,7 +121,9 @@ def _fingerprint(plan: Plan) -> str:
 
 
 class Stream(ABC):
-    """`step(x_t)` takes the next sample. A copy made with `copy.copy` has a state of its own."""
+    """Reads a sequence sample by sample; `Runtime.stream()` makes it. A copy made with `copy.copy` has a state of its
+    own.
+    """
 
     _structure: Any  # what the C code gets, by its only argument `_pointer`
     _prefix: str  # of the C functions
@@ -164,7 +166,15 @@ class Stream(ABC):
 
     @abstractmethod
     def step(self, x_t: "float | ArrayLike | Tensor", t: float | None = None) -> np.ndarray | None:
-        """Take one sample: a number, or `inputs` of them; at time t, if the stream is one in time."""
+        """Take the next sample.
+
+        Args:
+            x_t: A number, or D of them.
+            t: Its time, if the stream is one in time; None: samples are counted.
+
+        Returns:
+            The head's output (outputs,), a new array; None at a step at which it does not read.
+        """
 
     @abstractmethod
     def take(self, samples: "ArrayLike | Tensor", times: "ArrayLike | Tensor | None" = None) -> None:

@@ -12,8 +12,13 @@ from glstm.layers import gated_layers
 def budget(model: nn.Module, times: Any) -> Tensor:
     """Mean openness over steps and units of every gated layer, differentiable; add `lambda * budget` to the loss.
 
-    It uses the k of the network itself, with its threshold. A number T stands for times 1..T; of packed times, only
-    steps that are no padding count. The paper writes a mean and then a sum; with the sum, lambda = 1 closes every gate.
+    It uses the k of the network itself, with its threshold. The paper writes a mean and then a sum; with the sum,
+    lambda = 1 closes every gate.
+
+    Args:
+        model: A model or a layer.
+        times: As `openness` takes them; a number T stands for 1..T. Of packed times, only steps that are no padding
+            count.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"budget takes a model or a layer, not {type(model).__name__}")

@@ -13,6 +13,11 @@ class TemporalCurriculum:
     The gate's values are frozen: the curriculum changes them, not the optimiser. Moments and periods stay as they are,
     since a Periodic gate whose sigma is far above its period is always open, too. `open()` ends the curriculum;
     `glstm.to_lstm(layer)` then gives the LSTM.
+
+    Args:
+        model: A model with Gaussian or periodic gates, or such a layer.
+        alpha: By which share a sigma grows.
+        rho: The share of units whose sigma grows in a step: those with the smallest.
     """
 
     def __init__(self, model: nn.Module, alpha: float = 1 / 6, rho: float = 0.15):
@@ -29,6 +34,7 @@ class TemporalCurriculum:
 
     @torch.no_grad()
     def step(self) -> None:
+        """Widen the narrowest gates; call it once an epoch."""
         for sigma in self._sigmas():
             count = round(self.rho * sigma.numel())
             lowest = sigma.abs().argsort(stable=True)[:count]  # ties in index order

@@ -15,30 +15,34 @@ from glstm.data.task import Task
 from glstm.errors import UserError
 from glstm.pretrained import serialized
 from glstm.training.best import check_patience, rule_for
-from glstm.training.checked import check_extra, check_place
-from glstm.training.checkpoint import checkpoint, load_checkpoint
 from glstm.training.display import Display, EpochRow, LossRow
 from glstm.training.evaluate import first_gates
 from glstm.training.fabric import LostProcess, Processes, make_fabric
 from glstm.training.guard import SAMPLES, SINCE_ROW, UPDATES, mean, what_failed
 from glstm.training.population import Model, Population, Score
-from glstm.training.record import Place, Run
+from glstm.training.record import Place, Run, divergence
 from glstm.training.run import RunFolder, locked
+from glstm.training.saved import load_run, save_run
 from glstm.training.settings import Settings, check_together
 
 SAVE_EVERY = 60.0  # seconds, inside an epoch
 SAVE_GAP = 5.0  # seconds at least between two saves at the ends of epochs ...
 SAVE_SHARE = 20  # ... and so many times as long as the last one took
 LOSS_ROWS = 10  # an epoch
-BEST = "best."  # before the names of the best epoch's values in a checkpoint
 
 
 class Trainer:
     """One run, or several that train together, each with its own folder. `fit` trains until the last epoch or until
     `should_stop` says so, and saves either way.
 
-    `model` and `settings` are `Population`'s: a network, something that makes a fresh one, or one for each run.
-    `tests=False`: a task with a validation set is never tested on.
+    Args:
+        task: What to learn.
+        model: A network, something that makes a fresh one, or one for each run; as for `Population`.
+        settings: How to train it, or a list with those of each run.
+        folders: The run folder, or one for each run.
+        fabric: Several devices or machines, of Lightning.
+        precision: "32-true", "64-true" or "bf16-mixed".
+        tests: False: a task with a validation set is never tested on.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Trainer:
 
     @property
     def place(self) -> Place:
+        """The epoch and the batch that come next."""
         return self.epoch, self.batch
 
     def begin(self, recipes: Sequence[dict[str, Any] | None] = (), **where: object) -> None:
@@ -127,7 +132,7 @@ class Trainer:
                     run.folder.take_up()
                     if not run.folder.checkpoint.exists():
                         run.folder.begin_anew(self.task, run.model)
-                        self._save_run(row, run, self.population.sums[row])
+                        save_run(run, row, self.population, self.population.sums[row], self.place, self.seconds)
             self.fabric.barrier()  # all processes read what one has written
             for row, run in enumerate(self.runs):
                 run.folder.check_artifacts(self.task)
@@ -143,35 +148,9 @@ class Trainer:
         return locked(run.folder for run in self.runs) if self.fabric.is_global_zero else nullcontext()
 
     def _load(self, run: Run) -> None:
-        row = self.runs.index(run)
-        extra, progress = load_checkpoint(run.folder.checkpoint, run.model, self._optimizer_state(row))
-        expected = self._extra(row)
-        extra.setdefault("left_out", torch.zeros_like(expected["left_out"]))  # checkpoints before it was counted
-        path, epochs = run.folder.checkpoint, max(self.epochs, len(progress["history"]))
-        check_place(path, progress, self.population.batches, epochs)
-        check_extra(path, extra, expected, run.model, BEST)
-        run.resumed_at = run.saved_at = self.epoch, self.batch = progress["epoch"], progress["batch"]
-        self.seconds = progress["seconds"]
-        run.history = [EpochRow(**row) for row in progress["history"]]
-        run.losses = [LossRow(**row) for row in progress["losses"]]
-        self.population.guard.restart(row, extra["sums"], extra["left_out"])
-        if run.gates_before is not None:
-            run.gates_before.copy_(extra["gates_before"])
-        best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
-        run.best = {name: value.to(self.task.device) for name, value in best.items()} or None
-
-    def _extra(self, row: int) -> dict[str, Tensor]:
-        """What of one run is saved besides its network."""
-        before, guard = self.runs[row].gates_before, self.population.guard
-        own = {"sums": self.population.sums[row], "left_out": guard.left_out[row]}
-        return own if before is None else own | {"gates_before": before}
-
-    def _optimizer_state(self, row: int) -> dict[str, Tensor]:
-        """The optimiser's state of one member, without padding, which depends on the other members."""
-        found = {}
-        for name, rows in self.population.optimizer.state.items():
-            found[f"{name}.weights"], found[f"{name}.gates"] = self.population.stack.own(rows, row)
-        return found
+        """All runs are at the same place, unless the process was killed between two saves: see `_catch_up`."""
+        progress = load_run(run, self.runs.index(run), self.population, self.epochs)
+        self.epoch, self.batch, self.seconds = progress["epoch"], progress["batch"], progress["seconds"]
 
     def fit(self, display: Display | None = None, should_stop: Callable[[], bool] = lambda: False) -> bool:
         """True when the last epoch is done, False when stopped before.
@@ -409,44 +388,12 @@ class Trainer:
         sums = self._sums()
         for row, run in enumerate(self.runs):
             if row not in self.diverged and self.fabric.is_global_zero:
-                self._save_run(row, run, sums[row])
+                save_run(run, row, self.population, sums[row], self.place, self.seconds)
         self.saved_at = time.monotonic()
         self.save_gap = max(SAVE_GAP, SAVE_SHARE * (self.saved_at - began))
-
-    def _save_run(self, row: int, run: Run, sums: Tensor) -> None:
-        progress = {
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "seconds": self.seconds,
-            "history": [vars(row) for row in run.history],
-            "losses": [vars(row) for row in run.losses],
-        }
-        extra = self._extra(row) | {"sums": sums}
-        extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
-        now = run.model.state_dict()
-        run.folder.save_state(
-            checkpoint(run.model, self._optimizer_state(row), extra, progress),
-            serialized(now if run.best is None else run.best),
-            None if run.best is None else serialized(now),
-            run.history,
-            run.losses,
-        )
-        run.saved_at = self.place
 
     def _report_divergence(self) -> None:
         self._test_the_best()
         lost = [self.runs[index] for index in sorted(self.diverged)]
-        names = "; ".join(f"{run.folder.path} (seed {run.settings.seed}): {run.failure}" for run in lost)
-        text = f"{names}: training diverged; lower lr or gate_lr, or clip harder"
-        if all(run.best is not None for run in lost):
-            text += "; the best epoch before that is kept"
-        (epoch, batch), again = lost[0].saved_at, " ".join(f"--resume {run.folder.path}" for run in lost)
-        text += f"; what was saved before epoch {epoch}, batch {batch + 1} is intact"
-        if any(run.settings.on_nan == "stop" for run in lost):
-            text += f", and {again} --on-nan skip goes on from there without such updates"
         others = [run for run in self.runs if run not in lost]
-        if others and self.epoch <= self.epochs:
-            text += f"; the others go on with {' '.join(f'--resume {run.folder.path}' for run in others)}"
-        elif others:
-            text += f"; the other {len(others)} are finished"
-        raise UserError(text)
+        raise UserError(divergence(lost, others, self.epoch > self.epochs))

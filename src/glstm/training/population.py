@@ -52,11 +52,17 @@ class Score:
 class Population:
     """The members' networks (`models`) and everything that changes them; a population of one is the normal case.
 
-    `model` is a network for one member, something that makes a fresh one (called for each member, after torch's
-    generator was set to its seed), or one of these for each. The population is on the device of the task's data. On
-    CUDA a step is one graph (`graph=False`: the same, kernel by kernel). With `fabric`, each process takes its share of
-    every batch. `train(epoch)` and `test()` are enough for most uses; a loop that must be able to stop calls single
-    steps.
+    `train(epoch)` and `test()` are enough for most uses; a loop that must be able to stop calls single steps.
+
+    Args:
+        task: What to learn. The population is on the device of the task's data.
+        model: A network for one member, something that makes a fresh one (called for each member, after torch's
+            generator was set to its seed), or one of these for each.
+        settings: How to train it, or a list with those of each member.
+        precision: "32-true", "64-true" or "bf16-mixed".
+        graph: On CUDA, a step is one graph; False: the same, kernel by kernel.
+        together: Whether members are called as one, by torch.vmap; None: if they can be, on CUDA.
+        fabric: Several devices or machines, of Lightning: each process takes its share of every batch.
     """
 
     def __init__(

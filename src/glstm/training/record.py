@@ -81,3 +81,22 @@ class Run:
             raise UserError(f"the curriculum of {path} has opened its gates: its epochs cannot change now")
         if before.schedule != "constant" and done:
             raise UserError(f"the {before.schedule} schedule of {path} has begun: its epochs cannot change now")
+
+
+def divergence(lost: list[Run], others: list[Run], over: bool) -> str:
+    """A sentence about runs whose numbers are no longer finite. `over`: the others have trained to the end."""
+    names = "; ".join(f"{run.folder.path} (seed {run.settings.seed}): {run.failure}" for run in lost)
+    text = f"{names}: training diverged; lower lr or gate_lr, or clip harder"
+    if all(run.best is not None for run in lost):
+        text += "; the best epoch before that is kept"
+    (epoch, batch), again = lost[0].saved_at, _resume(lost)
+    text += f"; what was saved before epoch {epoch}, batch {batch + 1} is intact"
+    if any(run.settings.on_nan == "stop" for run in lost):
+        text += f", and {again} --on-nan skip goes on from there without such updates"
+    if others:
+        text += f"; the other {len(others)} are finished" if over else f"; the others go on with {_resume(others)}"
+    return text
+
+
+def _resume(runs: list[Run]) -> str:
+    return " ".join(f"--resume {run.folder.path}" for run in runs)

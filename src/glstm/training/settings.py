@@ -26,26 +26,46 @@ class Settings:
     """Every value that decides how a network learns: the same values, task and initial network give the same result.
 
     Gates have a learning rate of their own. A budget, a curriculum and the gates' rate need a network with gates.
+
+    Attributes:
+        optimizer: "rmsprop", "adam" or "sgd".
+        lr: The learning rate of the weights.
+        decay: RMSProp's; Adam and SGD do not use it.
+        gate_lr: The gates' rate, in the unit of the task's times; None: lr times the length of a sequence.
+        schedule: How lr and gate_lr fall to 0 over the epochs: "constant" (not at all), "linear" or "cosine".
+        clip: The largest norm of the weights' gradient; 0: no clipping.
+        batch: Sequences in a batch.
+        epochs: How many at most.
+        patience: Stop so many epochs after the best by validation; 0: do not.
+        budget: lambda, the charge for mean openness.
+        budget_epochs: lambda rises to `budget` over so many epochs; 0: it is constant.
+        on_nan: What to do when a loss or a value becomes nan or infinite: "stop", or "skip" that update.
+        curriculum: Whether a `TemporalCurriculum` widens the gates.
+        alpha: By which share the curriculum widens a gate in an epoch.
+        rho: The share of units that it widens.
+        open_epochs: At the end of a curriculum, so many with every gate at `open_sigma`.
+        open_sigma: The width of open gates; None: six times the length of a sequence.
+        seed: Of everything that is drawn.
     """
 
     optimizer: str = "rmsprop"
     lr: float = 1e-3
-    decay: float = 0.9  # RMSProp's; Adam and SGD do not use it
-    gate_lr: float | None = 0.1  # in the unit of the task's times; None: lr times the length of a sequence
-    schedule: str = "constant"  # how lr and gate_lr fall to 0 over the epochs
-    clip: float = 1.0  # norm of the weights' gradient; 0: no clipping
+    decay: float = 0.9
+    gate_lr: float | None = 0.1
+    schedule: str = "constant"
+    clip: float = 1.0
     batch: int = 100
     epochs: int = 100
-    patience: int = 0  # stop so many epochs after the best by validation; 0: do not
-    budget: float = 0.0  # lambda
-    budget_epochs: int = 0  # lambda rises to `budget` over so many epochs; 0: it is constant
-    on_nan: str = "stop"  # what to do when a loss or a value becomes nan or infinite: stop, or skip that update
+    patience: int = 0
+    budget: float = 0.0
+    budget_epochs: int = 0
+    on_nan: str = "stop"
 
     curriculum: bool = False
     alpha: float = 1 / 6
     rho: float = 0.15
-    open_epochs: int = 10  # at the end of a curriculum, with every gate at open_sigma
-    open_sigma: float | None = 5000.0  # None: six times the length of a sequence
+    open_epochs: int = 10
+    open_sigma: float | None = 5000.0
 
     seed: int = 0
 
@@ -115,6 +135,7 @@ class Settings:
             raise UserError(f"{of} is the gates' rate{in_unit} and too large for float32: choose a smaller one")
 
     def sigma_of_open(self, span: float) -> float:
+        """The sigma of open gates, for sequences of this length in time."""
         return OPEN_SPANS * span if self.open_sigma is None else self.open_sigma
 
     def budget_in(self, epoch: int) -> float:
@@ -122,6 +143,7 @@ class Settings:
         return self.budget * min(1.0, epoch / self.budget_epochs) if self.budget_epochs else self.budget
 
     def changed(self, **values: Any) -> Self:
+        """A copy with these changes."""
         return replace(self, **values)
 
     def settings_as_dict(self) -> dict[str, Any]:

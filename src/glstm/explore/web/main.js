@@ -10,7 +10,7 @@ const SECONDS = 9; // to play a sample
 
 const data = await unpackAll(JSON.parse(find("data").textContent));
 const { thresholds, runs } = data;
-const panels = runs.map((run, number) => new Panel(run, number, thresholds));
+const panels = runs.map((run, number) => new Panel(run, number, thresholds, data.start));
 const state = { position: data.start, sample: 0, step: 0, playing: null };
 const gated = panels.filter((panel) => panel.gated && !panel.run.layer.always_open);
 const reading = panels.filter((panel) => panel.run.samples.length);

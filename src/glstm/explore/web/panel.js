@@ -12,12 +12,12 @@ import { Costs } from "./schedule.js";
 const [AT_FIRST, LATER, REST] = [6, 20, 150];
 
 export class Panel {
-  constructor(run, number, thresholds) {
+  constructor(run, number, thresholds, start) {
     Object.assign(this, { run, number, thresholds, at: 0, row: 0, reading: null });
     this.gated = run.layer !== null;
     this.costs = this.gated ? new Costs(run, thresholds.length) : null;
     this.times = this.gated ? relativeTimes(run, run.times, run.steps) : null;
-    this.row = this.gated ? Math.floor(run.layer.units / 2) : 0;
+    this.row = this.gated ? firstShown(run, start) : 0;
     this.element = make("section", { class: "run card", "aria-labelledby": `run${number}` });
     this.element.append(make("h2", { id: `run${number}` }, run.name), make("p", { class: "soft about" }, about(run)));
     this.figures = make("dl", { class: "figures" });
@@ -295,6 +295,14 @@ export class Panel {
     this.answer.draw(reading, step);
     return false;
   }
+}
+
+// The row nearest to the middle whose unit opens at this place of the slider: one with a window to look at.
+function firstShown(run, position) {
+  const { units } = run.layer;
+  const middle = Math.floor(units / 2);
+  const rows = Array.from({ length: units }, (_, row) => row).sort((a, b) => Math.abs(a - middle) - Math.abs(b - middle));
+  return rows.find((row) => windowsOf(run.places[0].levels, row, run.steps, position).length) ?? middle;
 }
 
 function about(run) {

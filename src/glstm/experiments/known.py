@@ -1,0 +1,60 @@
+"""Results are a memory: a network that they hold need not be trained again, on whichever machine the work goes on.
+
+Of a network that was tested they hold the whole summary, of one that decided between recipes what validation said.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from glstm.experiments.experiment import Experiment
+from glstm.experiments.probes import joined
+from glstm.experiments.store import Store, name_of
+from glstm.forms import read_json
+from glstm.recipes import Recipe
+from glstm.report import result_form
+
+
+def adopt(experiments: Collection[Experiment], folder: Path, store: Store) -> int:
+    """Put what the results in this folder say into the store, where it knows nothing yet; of how many networks.
+
+    All of them are read, whichever experiments are asked for: a network may have been trained for another one.
+    """
+    count = 0
+    for path in sorted(folder.glob("*.json")):
+        advice = "remove it, and its networks are trained again"
+        result = read_json(path, "a result of glstm reproduce", result_form.result, advice)
+        count += _adopt_tested(result, store) + _adopt_deciding(experiments, result, store)
+    return count
+
+
+def _adopt_tested(result: dict[str, Any], store: Store) -> int:
+    count = 0
+    for summary in (run for arm in (*result["arms"], *result["missing"]) for run in arm.get("runs", ())):
+        recipe = Recipe.from_dict(summary["recipe"])
+        if store.has_begun(recipe):
+            continue
+        known = store.summary(recipe)
+        if known is None:
+            store.write_summary(recipe, summary)
+            count += 1
+        elif known["curve"] == summary["curve"]:  # the same training, of which another experiment measured more
+            store.write_summary(recipe, {**known, "probes": joined(known["probes"], summary["probes"])})
+    return count
+
+
+def _adopt_deciding(experiments: Collection[Experiment], result: dict[str, Any], store: Store) -> int:
+    """By the networks' names, which are made of all values: one that decided about another recipe is not mistaken."""
+    arms = [arm for experiment in experiments for arm in experiment.arms]
+    wanted = {name_of(recipe): recipe for arm in arms for some in arm.searched() for recipe in some}
+    searches = [arm["search"] for arm in (*result["arms"], *result["missing"]) if arm["search"]]
+    count = 0
+    for one in (one for search in searches for one in search["tries"]):
+        verdict = {name: one[name] for name in ("validation", "operations", "diverged")}
+        if verdict["validation"] is None and not verdict["diverged"]:
+            continue
+        for recipe in (wanted[name] for name in one.get("networks", ()) if name in wanted):
+            if store.verdict(recipe) is None and store.summary(recipe) is None and not store.has_begun(recipe):
+                store.write_verdict(recipe, verdict)
+                count += 1
+    return count

@@ -1,0 +1,119 @@
+"""What results hold of a network need not be trained again, even if the store is lost."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from test_reproduce import CHOSEN, PAIR_ARMS, run
+from typer.testing import CliRunner
+
+from glstm.cli.main import app
+from glstm.errors import UserError
+from glstm.experiments import EXPERIMENTS
+from glstm.experiments.experiment import Experiment
+from glstm.experiments.known import adopt
+from glstm.experiments.runner import wanted, write_result
+from glstm.experiments.search import outcome
+from glstm.experiments.store import Store
+
+CHOICE = Experiment("choice", "", "", (CHOSEN,))
+
+
+def left(experiment: Experiment, store: Store) -> list:
+    return [one.recipe for one in wanted([experiment], store) if one.missing(store.summary(one.recipe))]
+
+
+def finished(experiment: Experiment, folder) -> Store:
+    store = Store(folder / "store")
+    assert run([experiment], store)
+    assert write_result(experiment, store, folder, small=False)
+    return store
+
+
+def test_nothing_that_results_hold_is_trained_again(tmp_path):
+    before = finished(CHOICE, tmp_path)
+    written = json.loads((tmp_path / "choice.json").read_text())
+    elsewhere = Store(tmp_path / "elsewhere")
+    assert adopt([CHOICE], tmp_path, elsewhere) == 5  # three that decided, one of which diverged, and two seeds
+    assert left(CHOICE, elsewhere) == []
+    assert outcome(CHOSEN, elsewhere).chosen == outcome(CHOSEN, before).chosen
+    assert write_result(CHOICE, elsewhere, tmp_path, small=False)
+    assert json.loads((tmp_path / "choice.json").read_text()) == written
+    assert adopt([CHOICE], tmp_path, elsewhere) == 0
+
+
+def test_a_search_that_was_stopped_goes_on_from_what_it_found(tmp_path):
+    part = replace(CHOSEN, tries=CHOSEN.tries[:2])
+    store = Store(tmp_path / "store")
+    assert run([Experiment("part", "", "", (part,))], store)
+    assert write_result(CHOICE, store, tmp_path, small=False)  # the third is not trained
+    elsewhere = Store(tmp_path / "elsewhere")
+    assert adopt([CHOICE], tmp_path, elsewhere) == 2
+    assert left(CHOICE, elsewhere) == CHOSEN.searched()[2]
+
+
+def test_a_network_may_have_been_trained_for_another_experiment(tmp_path):
+    finished(CHOICE, tmp_path)
+    other, elsewhere = replace(CHOICE, name="other"), Store(tmp_path / "elsewhere")
+    assert adopt([other], tmp_path, elsewhere) == 5
+    assert left(other, elsewhere) == []
+
+
+def test_networks_of_another_recipe_are_not_mistaken(tmp_path):
+    finished(CHOICE, tmp_path)
+    longer = Experiment("choice", "", "", (replace(CHOSEN, recipe=CHOSEN.recipe.changed(epochs=3)),))
+    elsewhere = Store(tmp_path / "elsewhere")
+    assert adopt([longer], tmp_path, elsewhere) == 2  # the two that were tested, which nobody asks for now
+    assert len(left(longer, elsewhere)) == 3
+
+
+def test_what_is_measured_anew_is_all_of_one_training(tmp_path):
+    """The weights are not in the results, so a new measurement needs a new training, and all figures are of that."""
+    arm = replace(PAIR_ARMS[1], probes=("gradient flow",))
+    finished(Experiment("one", "", "", (PAIR_ARMS[1],)), tmp_path)
+    asked = Experiment("one", "", "", (arm,))
+    elsewhere = Store(tmp_path / "elsewhere")
+    assert adopt([asked], tmp_path, elsewhere) == 1
+    (recipe,) = arm.recipes()
+    known = elsewhere.summary(recipe)
+    known["curve"]["test_error"] = [7.0] * recipe.epochs  # as if it had been trained on another machine
+    elsewhere.write_summary(recipe, known)
+    assert left(asked, elsewhere) == [recipe]
+    assert run([asked], elsewhere)
+    found = elsewhere.summary(recipe)
+    assert "gradient flow" in found["probes"]
+    assert 7.0 not in found["curve"]["test_error"]
+
+
+def test_measurements_of_one_training_are_joined(tmp_path):
+    gated = replace(PAIR_ARMS[0], twin=None, probes=("gates",))
+    store = finished(Experiment("first", "", "", (gated,)), tmp_path)
+    second = Experiment("second", "", "", (replace(gated, probes=("thresholds",)),), thresholds=(0.1,))
+    assert run([second], store)
+    assert write_result(second, store, tmp_path, small=False)
+    elsewhere = Store(tmp_path / "elsewhere")
+    assert adopt([Experiment("first", "", "", (gated,)), second], tmp_path, elsewhere) == 2
+    for recipe in gated.recipes():
+        assert set(elsewhere.summary(recipe)["probes"]) == {"gates", "thresholds"}
+
+
+def test_a_damaged_result_is_named_before_anything_is_trained(tmp_path):
+    (tmp_path / "choice.json").write_text("{}")
+    with pytest.raises(UserError, match=r"choice\.json is not a result of glstm reproduce: it has no name; remove it"):
+        adopt([CHOICE], tmp_path, Store(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("track", ["paper", "best", "given"])
+def test_a_track_can_be_run_by_itself(track):
+    for experiment in EXPERIMENTS.values():
+        arms = experiment.of_track(track).arms  # twins are of the same track
+        assert arms == tuple(arm for arm in experiment.arms if arm.track == track)
+
+
+def test_the_command_takes_a_track_and_says_what_it_knows(tmp_path):
+    command = ["reproduce", "table1-adding1000", "--small", "--device", "cpu", "--minutes", "0.01"]
+    command += ["--store", str(tmp_path / "store"), "--out", str(tmp_path)]
+    said = CliRunner().invoke(app, [*command, "--track", "paper"])
+    assert "; 4 are to be trained" in said.output, said.output
+    said = CliRunner().invoke(app, command)
+    assert "; 8 are to be trained" in said.output, said.output
