@@ -107,7 +107,10 @@ def build(site: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         collect(Path(made) / "pages")
         found = generate(Path(made))
-        shutil.rmtree(site, ignore_errors=True)
+        if site.exists():
+            if any(site.iterdir()) and not (site / "objects.inv").exists():
+                sys.exit(f"{site} is not empty and holds no site: choose another folder")
+            shutil.rmtree(site)
         shutil.copytree(found, site)
 
 

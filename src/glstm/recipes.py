@@ -148,7 +148,7 @@ class Recipe(Settings):
 
     def code(self) -> list[str]:
         """The names in it that are imported, as package.module:name."""
-        return [str(name) for name in (self.task, self.cell, self.head, self.gate.get("kind")) if ":" in str(name)]
+        return [name for name in names_in(self.as_dict()) if ":" in name]
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -160,6 +160,23 @@ class Recipe(Settings):
             return cls(**{name: _from_json(value) for name, value in values.items()})
         except TypeError as error:
             raise UserError(f"the recipe is not whole, or holds a value of the wrong kind: {error}") from None
+
+
+NAMING = ("task", "cell", "head", "kind", "gate.kind")  # entries that may stand for somebody's code
+
+
+def names_in(table: Any) -> list[str]:
+    """Every name of a task, a cell, a head or a gate in a table of a recipe, a plan or a grid, however deep it lies."""
+    if isinstance(table, list | tuple):
+        return [name for one in table for name in names_in(one)]
+    if not isinstance(table, dict):
+        return []
+    said = [one for key in NAMING if key in table for one in _listed(table[key]) if isinstance(one, str)]
+    return said + [name for one in table.values() for name in names_in(one)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _from_json(value: Any) -> Any:

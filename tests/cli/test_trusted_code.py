@@ -98,7 +98,12 @@ def test_what_the_user_trusts_is_imported(stranger):
 def test_a_plan_is_a_file_like_others(stranger):
     data = "data = { steps = 10, train_size = 20, test_size = 10, validation = 10 }"
     plan = f'task = "adding"\n[recipe]\nepochs = 1\n{data}\n'
-    for words in ('[grid]\ncell = ["gru", "mine:Cells.GRU"]', 'cell = "mine:Cells.GRU"\n[grid]\nlr = [0.1]'):
+    for words in (
+        '[grid]\ngate = [{ kind = "mine:Gate" }]',
+        'task = "mine:Task"\n[grid]\nlr = [0.1]',
+        '[grid]\ncell = ["gru", "mine:Cells.GRU"]',
+        'cell = "mine:Cells.GRU"\n[grid]\nlr = [0.1]',
+    ):
         (stranger / "plan.toml").write_text(plan + words)
         refused(glstm_command("sweep", "plan.toml", "--out", "swept", cwd=stranger), "mine")
     assert not (stranger / "imported").exists()

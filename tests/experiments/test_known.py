@@ -99,8 +99,40 @@ def test_measurements_of_one_training_are_joined(tmp_path):
 
 def test_a_damaged_result_is_named_before_anything_is_trained(tmp_path):
     (tmp_path / "choice.json").write_text("{}")
-    with pytest.raises(UserError, match=r"choice\.json is not a result of glstm reproduce: it has no name; remove it"):
+    with pytest.raises(UserError, match=r"choice\.json is not a result of glstm reproduce: it has no name; move it"):
         adopt([CHOICE], tmp_path, Store(tmp_path / "store"))
+
+
+def changed(folder, **recipe) -> None:
+    """The result in this folder, with other values in the recipes of its networks."""
+    result = json.loads((folder / "choice.json").read_text())
+    for run_of in result["arms"][0]["runs"]:
+        run_of["recipe"] |= recipe
+    (folder / "choice.json").write_text(json.dumps(result))
+
+
+def test_a_recipe_that_is_none_is_named_with_its_file(tmp_path):
+    finished(CHOICE, tmp_path)
+    changed(tmp_path, lr=-1.0)
+    with pytest.raises(UserError, match=r"choice\.json cannot be used, for lr must be .*; move it elsewhere"):
+        adopt([CHOICE], tmp_path, Store(tmp_path / "elsewhere"))
+
+
+def test_nothing_is_written_outside_the_store(tmp_path):
+    finished(CHOICE, tmp_path)
+    changed(tmp_path, task="../../escaped:x")
+    elsewhere = tmp_path / "deep" / "elsewhere"
+    adopt([CHOICE], tmp_path, Store(elsewhere))
+    assert {path.name for path in tmp_path.iterdir()} == {"choice.json", "store", "deep"}
+    assert [*(tmp_path / "deep").iterdir()] == [elsewhere]
+
+
+def test_what_another_process_has_claimed_is_left_to_it(tmp_path):
+    finished(CHOICE, tmp_path)
+    elsewhere = Store(tmp_path / "elsewhere")
+    with elsewhere.claim([recipe for (recipe,) in CHOSEN.searched()]):
+        assert adopt([CHOICE], tmp_path, elsewhere) == 2  # the two seeds
+    assert adopt([CHOICE], tmp_path, elsewhere) == 3
 
 
 @pytest.mark.parametrize("track", ["paper", "best", "given"])
@@ -117,3 +149,6 @@ def test_the_command_takes_a_track_and_says_what_it_knows(tmp_path):
     assert "; 4 are to be trained" in said.output, said.output
     said = CliRunner().invoke(app, command)
     assert "; 8 are to be trained" in said.output, said.output
+    finished(CHOICE, tmp_path)
+    said = CliRunner().invoke(app, [*command, "--store", str(tmp_path / "elsewhere")])
+    assert said.output.startswith(f"2 networks are known from {tmp_path}"), said.output

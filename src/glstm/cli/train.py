@@ -27,7 +27,7 @@ from glstm.data import TASKS
 from glstm.data.reading import READERS
 from glstm.errors import UserError
 from glstm.extras import require
-from glstm.recipes import PRESETS, Recipe, own_data
+from glstm.recipes import PRESETS, Recipe, names_in, own_data
 from glstm.recipes import preset as find_preset
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _new_folder(recipe: Recipe, out: Path | None, networks: int) -> Path:
 def load_recipe(folder: "RunFolder") -> Recipe:
     """The recipe that a run was begun from. What it names must be part of glstm, or trusted."""
     names, settings = folder.recipe(), folder.settings().settings_as_dict()
-    for name in (names.get("task"), names.get("cell"), names.get("head"), (names.get("gate") or {}).get("kind")):
+    for name in names_in(names):
         registry.require_trust(name, folder.config)
     try:
         return Recipe.from_dict({**names, **settings})

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from glstm.errors import UserError
 from glstm.experiments.experiment import Experiment
 from glstm.experiments.probes import joined
 from glstm.experiments.store import Store, name_of
@@ -22,9 +23,12 @@ def adopt(experiments: Collection[Experiment], folder: Path, store: Store) -> in
     """
     count = 0
     for path in sorted(folder.glob("*.json")):
-        advice = "remove it, and its networks are trained again"
+        advice = "move it elsewhere, or choose another --out"
         result = read_json(path, "a result of glstm reproduce", result_form.result, advice)
-        count += _adopt_tested(result, store) + _adopt_deciding(experiments, result, store)
+        try:
+            count += _adopt_tested(result, store) + _adopt_deciding(experiments, result, store)
+        except UserError as error:
+            raise UserError(f"{path} cannot be used, for {error}; {advice}") from None
     return count
 
 
@@ -32,14 +36,17 @@ def _adopt_tested(result: dict[str, Any], store: Store) -> int:
     count = 0
     for summary in (run for arm in (*result["arms"], *result["missing"]) for run in arm.get("runs", ())):
         recipe = Recipe.from_dict(summary["recipe"])
-        if store.has_begun(recipe):
-            continue
-        known = store.summary(recipe)
-        if known is None:
-            store.write_summary(recipe, summary)
-            count += 1
-        elif known["curve"] == summary["curve"]:  # the same training, of which another experiment measured more
-            store.write_summary(recipe, {**known, "probes": joined(known["probes"], summary["probes"])})
+        with store.claim([recipe]) as ours:  # one that another process trains is left to it
+            if not ours or store.has_begun(recipe):
+                continue
+            known = store.summary(recipe)
+            if known is None:
+                store.write_summary(recipe, summary)
+                count += 1
+            elif known["curve"] == summary["curve"]:  # the same training, of which another experiment measured more
+                probes = joined(known["probes"], summary["probes"])
+                if probes != known["probes"]:
+                    store.write_summary(recipe, {**known, "probes": probes})
     return count
 
 
@@ -54,7 +61,9 @@ def _adopt_deciding(experiments: Collection[Experiment], result: dict[str, Any],
         if verdict["validation"] is None and not verdict["diverged"]:
             continue
         for recipe in (wanted[name] for name in one.get("networks", ()) if name in wanted):
-            if store.verdict(recipe) is None and store.summary(recipe) is None and not store.has_begun(recipe):
-                store.write_verdict(recipe, verdict)
-                count += 1
+            with store.claim([recipe]) as ours:
+                known = store.verdict(recipe) or store.summary(recipe) or store.has_begun(recipe)
+                if ours and not known:
+                    store.write_verdict(recipe, verdict)
+                    count += 1
     return count

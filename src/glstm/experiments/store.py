@@ -7,6 +7,7 @@ results say of a network that was trained elsewhere (`known.py`): its summary, o
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -109,4 +110,5 @@ def name_of(recipe: Recipe) -> str:
     usual = Recipe(recipe.task).as_dict()
     said = {name: value for name, value in recipe.as_dict().items() if value != usual[name]}
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
-    return f"{recipe.task}-{recipe.cell}-{recipe.units}-seed{recipe.seed}-{digest}"
+    task, cell = (re.sub(r"[^\w.-]|\.\.", "_", name) for name in (recipe.task, recipe.cell))  # a name may be a path's
+    return f"{task}-{cell}-{recipe.units}-seed{recipe.seed}-{digest}"

@@ -307,13 +307,13 @@ def _thrift(results: Results) -> Claim:
         best = min(gated, key=lambda point: point.operations)
         in_short = (
             f"A g-LSTM with units closed is at {percent(best.error)} with {millions(best.operations)} operations a "
-            f"sequence; the cheapest LSTM that was tested and is as good takes {_rival(cheapest(plain, best.error))}"
+            f"sequence; {_as_good(cheapest(plain, best.error))}"
         )
         parts.append(
             f"{len(unbeaten)} of {len(gated)} g-LSTMs with units closed are beaten by no LSTM that was tested in error "
             f"and operations at once; the cheapest is at {percent(best.error)} with {millions(best.operations)} "
-            f"operations, and the cheapest LSTM that is as good takes {_rival(cheapest(plain, best.error))}; the "
-            f"paper's network is at {percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
+            f"operations, and {_as_good(cheapest(plain, best.error))}; the paper's network is at "
+            f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
         )
     judged = finished(results, FRONTIER, SMALL)
     if tried and not judged:
@@ -321,7 +321,7 @@ def _thrift(results: Results) -> Claim:
     badge = _badge(judged, len(unbeaten), len(gated))
     says = "At a given error a g-LSTM with narrow gates takes fewer operations than a smaller LSTM."
     if in_short:
-        in_short += ". Small LSTMs are not tested yet." if badge == OPEN else "."
+        in_short += "." if finished(results, SMALL) else ". Small LSTMs are not tested yet."
     evidence = [(CLOSED, rows)] if gated else []
     return Claim(says, "ours", badge, _sentence(badge, parts), evidence, PICTURE, in_short)
 
@@ -352,8 +352,14 @@ def _thrifty(point: Point) -> list[str]:
 
 
 def _rival(point: Point | None) -> str:
-    return (
-        "more than any that was tested here"
-        if point is None
-        else f"{millions(point.operations)} ({point.label}, {percent(point.error)})"
-    )
+    return "none that was tested" if point is None else f"{millions(point.operations)} ({_named(point)})"
+
+
+def _as_good(point: Point | None) -> str:
+    if point is None:
+        return "no LSTM that was tested is as good"
+    return f"the cheapest LSTM that was tested and is as good takes {millions(point.operations)} ({_named(point)})"
+
+
+def _named(point: Point) -> str:
+    return f"{point.label}, {percent(point.error)}"

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from glstm.errors import UserError
-from glstm.recipes import Recipe
+from glstm.recipes import Recipe, names_in
 
 NESTED = ("data", "gate", "options")
 KNOWN = {"task", "preset", "seeds", "recipe", "grid", "search"}
@@ -70,16 +70,9 @@ class Plan:
         for values in product(*self.grid.values()):
             yield dict(zip(self.grid, values, strict=True))
 
-    def names(self) -> list[Any]:
+    def names(self) -> list[str]:
         """What it says of tasks, cells, heads and gates: names, some of which may stand for somebody's code."""
-        found = [self.task]
-        for table in (self.recipe, self.grid, self.search.values if self.search else {}):
-            for key in ("cell", "head", "gate.kind"):
-                said = table.get(key)
-                found += said if isinstance(said, list) else [said]
-            gate = table.get("gate")
-            found += [gate.get("kind")] if isinstance(gate, dict) else []
-        return found
+        return [self.task, *names_in([self.recipe, self.grid, self.search.values if self.search else {}])]
 
 
 def read_plan(path: Path) -> Plan:
