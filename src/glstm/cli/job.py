@@ -1,6 +1,5 @@
 """Runs to train, in this process and those that it starts, or on the workers of a Ray cluster."""
 
-import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
@@ -128,10 +127,11 @@ def _with_curves(trainer: "Trainer", tensorboard: bool, display: "Display") -> "
 
 def _say_end(console: Console, job: Job, results: Sequence[str] | None, epoch: int) -> None:
     """`results`: a sentence about each run; None: they are stopped."""
+    from glstm.training.run import resume_options
+
     if results is None:
         trust = "".join(f"--trust {module} " for module in dict.fromkeys(job.modules()))
-        options = " ".join(f"--resume {shlex.quote(str(path))}" for path in job.again)
-        results = [f"stopped in epoch {epoch}; go on with: glstm {trust}train {options}"]
+        results = [f"stopped in epoch {epoch}; go on with: glstm {trust}train {resume_options(job.again)}"]
         stopped = True
     else:
         stopped = False

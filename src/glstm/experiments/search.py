@@ -53,14 +53,14 @@ def outcome(arm: Arm, store: Store) -> Outcome:
     errors: list[float | None] = []
     operations: list[float | None] = []
     for recipes in arm.searched():
-        found = [one for recipe in recipes if (one := verdict(recipe, store)) is not None]
+        found = [one for recipe in recipes if (one := judged(recipe, store)) is not None]
         whole = len(found) == len(recipes)
         errors.append(mean(error for error, _ in found) if whole else None)
         operations.append(mean(count for _, count in found) if whole else None)
     return Outcome(errors, operations, arm.most_operations or inf)
 
 
-def verdict(recipe: Recipe, store: Store) -> tuple[float, float] | None:
+def judged(recipe: Recipe, store: Store) -> tuple[float, float] | None:
     """Validation error and operations of one network; None: it is not trained yet.
 
     The error is that of the last epochs; infinite if training diverged, or the network's answers are no numbers.

@@ -86,6 +86,8 @@ def all_together() -> Iterator[None]:
     """Around what all processes do at once."""
     try:
         yield
+    except torch.OutOfMemoryError:  # it is a RuntimeError, too, and this process's own
+        raise
     except RuntimeError as error:  # torch's, whose text is about a connection
         raise LostProcess("another process of this run has ended, or cannot be reached") from error
 

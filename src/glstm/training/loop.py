@@ -21,7 +21,7 @@ from glstm.training.fabric import LostProcess, Processes, make_fabric
 from glstm.training.guard import SAMPLES, SINCE_ROW, UPDATES, mean, what_failed
 from glstm.training.population import Model, Population, Score
 from glstm.training.record import Place, Run, divergence
-from glstm.training.run import RunFolder, locked
+from glstm.training.run import RunFolder, locked, resume_options
 from glstm.training.saved import load_run, save_run
 from glstm.training.settings import Settings, check_together
 
@@ -163,7 +163,7 @@ class Trainer:
             try:
                 return self._fit(shown, should_stop)
             except LostProcess as error:
-                again = " ".join(f"--resume {run.folder.path}" for run in self.runs)
+                again = resume_options(run.folder.path for run in self.runs)
                 raise LostProcess(f"{error}; what was saved is intact, and {again} goes on from there") from error
 
     def _fit(self, display: Display, should_stop: Callable[[], bool]) -> bool:

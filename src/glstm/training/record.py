@@ -10,7 +10,7 @@ from torch import Tensor
 from glstm.errors import UserError
 from glstm.training.best import Rule, best_of, is_over, last_is_best, values_of
 from glstm.training.display import EpochRow, LossRow
-from glstm.training.run import RunFolder
+from glstm.training.run import RunFolder, resume_options
 from glstm.training.settings import Settings
 
 Place = tuple[int, int]  # epoch, and batch in it, to train on next
@@ -89,14 +89,12 @@ def divergence(lost: list[Run], others: list[Run], over: bool) -> str:
     text = f"{names}: training diverged; lower lr or gate_lr, or clip harder"
     if all(run.best is not None for run in lost):
         text += "; the best epoch before that is kept"
-    (epoch, batch), again = lost[0].saved_at, _resume(lost)
+    (epoch, batch), again = lost[0].saved_at, resume_options(run.folder.path for run in lost)
     text += f"; what was saved before epoch {epoch}, batch {batch + 1} is intact"
     if any(run.settings.on_nan == "stop" for run in lost):
         text += f", and {again} --on-nan skip goes on from there without such updates"
-    if others:
-        text += f"; the other {len(others)} are finished" if over else f"; the others go on with {_resume(others)}"
+    if others and over:
+        text += f"; the other {len(others)} are finished"
+    elif others:
+        text += f"; the others go on with {resume_options(run.folder.path for run in others)}"
     return text
-
-
-def _resume(runs: list[Run]) -> str:
-    return " ".join(f"--resume {run.folder.path}" for run in runs)

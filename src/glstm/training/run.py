@@ -19,6 +19,7 @@ import csv
 import io
 import json
 import platform
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -342,6 +343,11 @@ def locked(folders: Iterable[RunFolder]) -> Iterator[None]:
             if not is_locked_here(path) and not lock(path, held):
                 raise UserError(f"another process is training in {folder.path}: wait for it to end, or stop it")
         yield
+
+
+def resume_options(paths: Iterable[Path]) -> str:
+    """What a command that goes on with these runs is given."""
+    return " ".join(f"--resume {shlex.quote(str(path))}" for path in paths)
 
 
 def runs_in(path: Path | str) -> list[RunFolder]:

@@ -15,8 +15,8 @@ from glstm.training.record import Place, Run
 BEST = "best."  # before the names of the best epoch's values in a checkpoint
 
 
-def save_run(run: Run, row: int, population: Population, sums: Tensor, place: Place, seconds: float) -> None:
-    """`row`: its number in the population; `sums`: of its losses, over all processes; `seconds`: of this epoch."""
+def save_run(run: Run, member: int, population: Population, sums: Tensor, place: Place, seconds: float) -> None:
+    """`member`: its number in the population; `sums`: of its losses, over all processes; `seconds`: of this epoch."""
     epoch, batch = place
     progress = {
         "epoch": epoch,
@@ -25,11 +25,11 @@ def save_run(run: Run, row: int, population: Population, sums: Tensor, place: Pl
         "history": [vars(row) for row in run.history],
         "losses": [vars(row) for row in run.losses],
     }
-    extra = _extra(run, row, population) | {"sums": sums}
+    extra = _extra(run, member, population) | {"sums": sums}
     extra |= {f"{BEST}{name}": value for name, value in (run.best or {}).items()}
     now = run.model.state_dict()
     run.folder.save_state(
-        checkpoint(run.model, _optimizer_state(population, row), extra, progress),
+        checkpoint(run.model, _optimizer_state(population, member), extra, progress),
         serialized(now if run.best is None else run.best),
         None if run.best is None else serialized(now),
         run.history,
@@ -38,18 +38,18 @@ def save_run(run: Run, row: int, population: Population, sums: Tensor, place: Pl
     run.saved_at = place
 
 
-def load_run(run: Run, row: int, population: Population, epochs: int) -> dict[str, Any]:
-    """Read a run's checkpoint into it and into the population; its place and its seconds are returned."""
+def load_run(run: Run, member: int, population: Population, epochs: int) -> dict[str, Any]:
+    """Read a run's checkpoint into it and into the population; what it says of the progress is returned."""
     path = run.folder.checkpoint
-    extra, progress = load_checkpoint(path, run.model, _optimizer_state(population, row))
-    expected = _extra(run, row, population)
+    extra, progress = load_checkpoint(path, run.model, _optimizer_state(population, member))
+    expected = _extra(run, member, population)
     extra.setdefault("left_out", torch.zeros_like(expected["left_out"]))  # checkpoints before it was counted
     check_place(path, progress, population.batches, max(epochs, len(progress["history"])))
     check_extra(path, extra, expected, run.model, BEST)
     run.resumed_at = run.saved_at = progress["epoch"], progress["batch"]
     run.history = [EpochRow(**row) for row in progress["history"]]
     run.losses = [LossRow(**row) for row in progress["losses"]]
-    population.guard.restart(row, extra["sums"], extra["left_out"])
+    population.guard.restart(member, extra["sums"], extra["left_out"])
     if run.gates_before is not None:
         run.gates_before.copy_(extra["gates_before"])
     best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
@@ -57,15 +57,15 @@ def load_run(run: Run, row: int, population: Population, epochs: int) -> dict[st
     return progress
 
 
-def _extra(run: Run, row: int, population: Population) -> dict[str, Tensor]:
+def _extra(run: Run, member: int, population: Population) -> dict[str, Tensor]:
     """What is saved besides its network."""
-    own = {"sums": population.sums[row], "left_out": population.guard.left_out[row]}
+    own = {"sums": population.sums[member], "left_out": population.guard.left_out[member]}
     return own if run.gates_before is None else own | {"gates_before": run.gates_before}
 
 
-def _optimizer_state(population: Population, row: int) -> dict[str, Tensor]:
+def _optimizer_state(population: Population, member: int) -> dict[str, Tensor]:
     """The optimiser's state of one member, without padding, which depends on the other members."""
     found = {}
     for name, rows in population.optimizer.state.items():
-        found[f"{name}.weights"], found[f"{name}.gates"] = population.stack.own(rows, row)
+        found[f"{name}.weights"], found[f"{name}.gates"] = population.stack.own(rows, member)
     return found
