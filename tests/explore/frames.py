@@ -12,9 +12,12 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from chromium import OpenPage, chromium
 from glstm import GLSTM, SequenceModel
 from glstm.cli.main import app
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a program is started without the tests' paths
+
+from chromium import OpenPage, chromium
 
 # Another place of the slider in each frame, three times from end to end: how far apart frames begin, in milliseconds.
 MOVE = """() => new Promise((done) => {
