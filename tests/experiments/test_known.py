@@ -138,8 +138,11 @@ def test_what_another_process_has_claimed_is_left_to_it(tmp_path):
 @pytest.mark.parametrize("track", ["paper", "best", "given"])
 def test_a_track_can_be_run_by_itself(track):
     for experiment in EXPERIMENTS.values():
-        arms = experiment.of_track(track).arms  # twins are of the same track
-        assert arms == tuple(arm for arm in experiment.arms if arm.track == track)
+        keys = [arm.key for arm in experiment.only(track).arms]
+        assert keys == [arm.key for arm in experiment.arms if arm.track == track]
+        assert experiment.only() is experiment
+        key = experiment.arms[-1].key
+        assert [arm.key for arm in experiment.only(keys=[key]).arms] == [key]  # without the one it is compared with
 
 
 def test_the_command_takes_a_track_and_says_what_it_knows(tmp_path):
@@ -149,6 +152,10 @@ def test_the_command_takes_a_track_and_says_what_it_knows(tmp_path):
     assert "; 4 are to be trained" in said.output, said.output
     said = CliRunner().invoke(app, command)
     assert "; 8 are to be trained" in said.output, said.output
+    said = CliRunner().invoke(app, [*command, "--arm", "lstm-best"])
+    assert "; 2 are to be trained" in said.output, said.output
+    said = CliRunner().invoke(app, [*command, "--arm", "gru"])
+    assert "has an arm 'gru'; there are glstm, glstm-best, lstm, lstm-best" in str(said.exception)
     finished(CHOICE, tmp_path)
     said = CliRunner().invoke(app, [*command, "--store", str(tmp_path / "elsewhere")])
     assert said.output.startswith(f"2 networks are known from {tmp_path}"), said.output

@@ -43,6 +43,10 @@ def reproduce(
         Literal["paper", "best", "given"] | None,
         typer.Option(help="Only networks of this track; the others are named as missing.", show_default=False),
     ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(help="Only networks of the arm with this key; several are allowed.", show_default=False),
+    ] = None,
     data: DataOption = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to train.")] = "auto",
     matmul: Annotated[
@@ -79,11 +83,14 @@ def reproduce(
         raise UserError(f"there is no experiment {unknown[0]!r}; there are {', '.join(EXPERIMENTS)}, and all")
     require_folder(data)
     chosen = [one.at(SMALL if small else None) for one in EXPERIMENTS.values() if one.name in names or "all" in names]
+    keys = {one.key for experiment in chosen for one in experiment.arms}
+    if unknown := sorted(set(arm or ()) - keys):
+        raise UserError(f"no experiment named here has an arm {unknown[0]!r}; there are {', '.join(sorted(keys))}")
     keep = Store(store or Path("runs/small" if small else "runs/reproduce"))
     results = out or (Path("runs/small/results") if small else Path("results"))
     if known := adopt(chosen, results, keep):
         console.print(f"{known} networks are known from {results}", highlight=False, soft_wrap=True, markup=False)
-    asked_for = [one.of_track(track) for one in chosen]
+    asked_for = [one.only(track, arm or ()) for one in chosen]
     fabric = make_fabric(device)
     set_matmul(fabric, matmul)
     where = {"device": str(fabric.device), "matmul": matmul, "data": str(data.resolve()) if data else None}

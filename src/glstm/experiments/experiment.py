@@ -1,6 +1,7 @@
 """An experiment: networks with a question, and what the paper answers."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -77,9 +78,10 @@ class Experiment:
             if arm.twin is not None and (arm.twin == arm.key or arm.twin not in keys):
                 raise ValueError(f"{self.name}: the twin of {arm.key!r} must be another arm's key, but is {arm.twin!r}")
 
-    def of_track(self, track: Track | None) -> "Experiment":
-        """Only the arms of this track; None: all."""
-        return self if track is None else replace(self, arms=tuple(arm for arm in self.arms if arm.track == track))
+    def only(self, track: Track | None = None, keys: Collection[str] = ()) -> "Experiment":
+        """The arms of this track, with these keys; without either, all. What they are compared with may be missing."""
+        arms = (arm for arm in self.arms if track in (None, arm.track) and (not keys or arm.key in keys))
+        return replace(self, arms=tuple(replace(arm, twin=None) for arm in arms)) if track or keys else self
 
     def at(self, scale: "Scale | None") -> "Experiment":
         """The same on a smaller scale, or as it is."""
