@@ -14,7 +14,17 @@ from glstm.data.images import PixelTask
 from glstm.errors import UserError
 from glstm.experiments import EXPERIMENTS
 from glstm.experiments.experiment import TINY, Arm, Experiment
-from glstm.experiments.runner import ALIKE, Runner, populations, trained, wanted, write_result
+from glstm.experiments.runner import (
+    ALIKE,
+    ON_A_CPU,
+    Runner,
+    Wanted,
+    populations,
+    room_on,
+    trained,
+    wanted,
+    write_result,
+)
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
 from glstm.report.page import page
@@ -175,6 +185,32 @@ def test_populations_share_a_shape_and_fit(tmp_path):
     for part in parts:
         assert len(part) <= 10
         assert len({str([getattr(one.recipe, name) for name in ALIKE]) for one in part}) == 1
+
+
+def test_networks_that_begin_with_more_open_units_than_the_sparse_path_takes_train_by_themselves():
+    narrow = SMALL.changed(units=220, gate={"mu": (1.0, 784.0), "sigma": 10.0}, options={"threshold": 0.01})
+    recipes = [narrow.changed(gate={"sigma": sigma}) for sigma in (5.0, 10.0, 25.0, 50.0, 100.0)]
+    parts = populations([Wanted(recipe) for recipe in recipes], lambda recipe: 10)
+    assert sorted(sorted(one.recipe.gate["sigma"] for one in part) for part in parts) == [
+        [5.0, 10.0], [25.0], [50.0], [100.0],
+    ]  # fmt: skip
+    open_ones = [Wanted(recipe.changed(options={"threshold": 0.0})) for recipe in recipes]
+    assert len(populations(open_ones, lambda recipe: 10)) == 1
+
+
+def test_no_more_train_together_than_is_asked_for():
+    cpu = torch.device("cpu")
+    assert [room_on(cpu)(SMALL), room_on(cpu, 1)(SMALL), room_on(cpu, 50)(SMALL)] == [ON_A_CPU, 1, ON_A_CPU]
+
+
+def test_a_search_may_have_its_tries_in_another_form(tmp_path):
+    """Such as biases for memories as long as its own sequences."""
+    forms = tuple({**change, "chrono": 20.0} for change in TRIES)
+    arm = replace(CHOSEN, tries=tuple({**change, "chrono": 40.0} for change in TRIES), search_tries=forms)
+    assert [recipe.chrono for (recipe,) in arm.searched()] == [20.0] * len(TRIES)
+    assert [recipe.chrono for recipe in arm.recipes(arm.tries[0])] == [40.0, 40.0]
+    with pytest.raises(ValueError, match="odd: 'g' has another number of tries in its search"):
+        Experiment("odd", "", "", (replace(arm, search_tries=forms[1:]),))
 
 
 @pytest.mark.parametrize(

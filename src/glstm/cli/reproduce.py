@@ -55,6 +55,10 @@ def reproduce(
     sharing: Annotated[
         int, typer.Option(min=1, help="So many of these commands share the device: each counts its part of the time.")
     ] = 1,
+    together: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many networks train at once at most; else what suits the device."),
+    ] = None,
     engine: Engines = "local",
     minutes: Annotated[
         float | None, typer.Option(min=0.01, help="Stop after so long; the same command goes on.", show_default=False)
@@ -97,7 +101,7 @@ def reproduce(
     runner = Runner(keep, fabric, data, where, machine_of(fabric.device), sharing)
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
     try:
-        if not trained_by(engine, runner, console, lambda: wanted(asked_for, keep), deadline):
+        if not trained_by(engine, runner, console, lambda: wanted(asked_for, keep), deadline, together):
             console.print("stopped; the same command goes on from here")
             raise typer.Exit(INTERRUPTED)
     finally:  # what is complete is written, stopped or not
@@ -112,7 +116,9 @@ def reproduce(
                     console.print(f"{path} {why}", highlight=False, soft_wrap=True, markup=False)
 
 
-def trained_by(name: str, runner: "Runner", console: Console, wants: "Wants", deadline: float) -> bool:
+def trained_by(
+    name: str, runner: "Runner", console: Console, wants: "Wants", deadline: float, together: int | None = None
+) -> bool:
     """Whether everything is trained, by the engine of this name; False: stopped before the end, or at the deadline."""
     from glstm.experiments.work import Rays, ThisProcess
     from glstm.fleet import Fleet
@@ -123,9 +129,9 @@ def trained_by(name: str, runner: "Runner", console: Console, wants: "Wants", de
 
     with ExitStack() as stack:
         if name == "ray":
-            engine = Rays(runner, stack.enter_context(Fleet()), machine_of)
+            engine = Rays(runner, stack.enter_context(Fleet()), machine_of, together)
         else:
-            engine = ThisProcess(runner, lambda: display_for(console))
+            engine = ThisProcess(runner, lambda: display_for(console), together)
         asked = stack.enter_context(StopOnSignal())
         return engine.train(wants, say, lambda: asked() or time.monotonic() > deadline)
 

@@ -8,15 +8,13 @@ MORE = 220  # epochs: the paper, too, gave its LSTM of 25 units 100 more
 def pair(units: int, gated: float, plain: float) -> tuple[Arm, Arm]:
     """Both networks of a size. Small ones are searched at their size, large ones have what was chosen at 110 units."""
     small = units < 110
-    epochs = {"epochs": MORE} if small else {}
-    g_lstm, lstm = PAPER.changed(units=units, **epochs), LSTM.changed(units=units, **epochs)
-    searched = (None, None) if small else (PAPER, LSTM)
-    at, twin = PAPER.epochs if small else None, f"lstm-{units}"
+    g_lstm, lstm = PAPER.changed(units=units), LSTM.changed(units=units)
+    searched = (None, lstm) if small else (PAPER, LSTM)
+    lstm = lstm.changed(epochs=MORE) if small else lstm
+    twin = f"lstm-{units}"
     return (
-        by_the_paper(
-            f"glstm-{units}", f"g-LSTM, {units} units", g_lstm, searched[0], paper=gated, at_epoch=at, twin=twin
-        ),
-        by_the_paper(f"lstm-{units}", f"LSTM, {units} units", lstm, searched[1], paper=plain),
+        by_the_paper(f"glstm-{units}", f"g-LSTM, {units} units", g_lstm, searched[0], paper=gated, twin=twin),
+        by_the_paper(twin, f"LSTM, {units} units", lstm, searched[1], paper=plain),
     )
 
 

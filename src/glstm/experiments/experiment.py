@@ -45,6 +45,7 @@ class Arm:
     twin: str | None = None
     tries: tuple[dict[str, Any], ...] = ()
     search: Recipe | None = None  # what the tries change in the search, if it is not `recipe`
+    search_tries: tuple[dict[str, Any], ...] = ()  # their form in the search, if it is another
     most_operations: float | None = None  # of a sequence: tries that take more are not chosen
     held_out: int = HELD_OUT
 
@@ -55,7 +56,8 @@ class Arm:
     def searched(self) -> list[list[Recipe]]:
         """The networks that decide, some for each of the tries."""
         base = (self.search or self.recipe).changed(data={"validation": self.held_out})
-        return [[base.changed(**change).changed(seed=seed) for seed in SEARCH_SEEDS] for change in self.tries]
+        tries = self.search_tries or self.tries
+        return [[base.changed(**change).changed(seed=seed) for seed in SEARCH_SEEDS] for change in tries]
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Experiment:
                 raise ValueError(f"{self.name}: two arms have the key {arm.key!r}")
             if (arm.track == "given") == bool(arm.tries):
                 raise ValueError(f"{self.name}: {arm.key!r} has {len(arm.tries)} tries on the track {arm.track!r}")
+            if arm.search_tries and len(arm.search_tries) != len(arm.tries):
+                raise ValueError(f"{self.name}: {arm.key!r} has another number of tries in its search")
             if arm.twin is not None and (arm.twin == arm.key or arm.twin not in keys):
                 raise ValueError(f"{self.name}: the twin of {arm.key!r} must be another arm's key, but is {arm.twin!r}")
 
@@ -107,9 +111,13 @@ class Scale:
         recipe = self.recipe(arm.recipe)
         at_epoch = None if arm.at_epoch is None else min(arm.at_epoch, recipe.epochs)
         search = None if arm.search is None else self.recipe(arm.search)
+        tries, search_tries = (
+            tuple(change | ({"epochs": recipe.epochs} if "epochs" in change else {}) for change in some[: self.tries])
+            for some in (arm.tries, arm.search_tries)
+        )
         return replace(
             arm, recipe=recipe, seeds=arm.seeds[: self.seeds], at_epoch=at_epoch,
-            search=search, tries=arm.tries[: self.tries], most_operations=None, held_out=self.test_size,
+            search=search, tries=tries, search_tries=search_tries, most_operations=None, held_out=self.test_size,
         )  # fmt: skip
 
     def recipe(self, recipe: Recipe) -> Recipe:

@@ -17,7 +17,7 @@ def grid(units: tuple[int, ...], sigmas: tuple[float, ...], budgets: tuple[float
 
 
 PLAIN = grid((110, 220), (25.0, 50.0), (1.0, 3.0, 10.0))
-WIDE = PLAIN + grid((110, 220), (250.0,), (1.0, 3.0))
+WIDE = PLAIN + grid((110,), (250.0,), (1.0, 3.0)) + grid((220,), (100.0,), (1.0, 3.0))
 MOVED = grid((110, 220), (25.0, 50.0), (3.0, 5.0, 10.0), shift=1)
 
 

@@ -26,6 +26,7 @@ from glstm.training.fabric import Processes, make_fabric, set_matmul
 from glstm.training.loop import Run, Trainer
 
 UNKNOWN = {"device": "an unknown machine", "commit": "unknown", "software": {}}
+MOST_OPEN = 24  # units at once, on average: the sparse path takes 31, and some moments lie close to each other
 CLOSED_TOGETHER = 6  # networks whose units are closed take the sparse path, which is fast for many samples at once
 ON_A_CPU = 3  # there networks run one after the other: a few at a time, so that some are finished soon
 
@@ -90,7 +91,7 @@ def _decides(recipe: Recipe) -> bool:
 
 
 def _shape(one: Wanted) -> tuple[str, ...]:
-    return (*(str(getattr(one.recipe, name)) for name in ALIKE), str(_closes(one.recipe)))
+    return (*(str(getattr(one.recipe, name)) for name in ALIKE), str(_closes(one.recipe)), str(_crowding(one.recipe)))
 
 
 def _closes(recipe: Recipe) -> bool:
@@ -98,8 +99,21 @@ def _closes(recipe: Recipe) -> bool:
     return recipe.options.get("threshold", 0.0) > 0
 
 
-def room_on(device: torch.device) -> Callable[[Recipe], int]:
-    """How many networks a device trains in the time of one or two."""
+def _crowding(recipe: Recipe) -> int:
+    """By how many powers of two more of its units are open at once, when training begins, than the sparse path takes:
+    one such network keeps all that train with it on the dense path until its gates have closed."""
+    mu, sigma = (recipe.gate.get(name) for name in ("mu", "sigma"))
+    if not (_closes(recipe) and isinstance(mu, tuple) and isinstance(sigma, float)):
+        return 0
+    steps = 2 * sigma * math.sqrt(-math.log(recipe.options["threshold"]))
+    return max(0, math.ceil(math.log2(recipe.units * steps / (mu[1] - mu[0]) / MOST_OPEN)))
+
+
+def room_on(device: torch.device, together: int | None = None) -> Callable[[Recipe], int]:
+    """How many networks a device trains in the time of one or two; `together`: so many at most."""
+    if together is not None:
+        usual = room_on(device)
+        return lambda recipe: min(together, usual(recipe))
     if device.type != "cuda":
         return lambda recipe: ON_A_CPU
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count

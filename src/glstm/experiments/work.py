@@ -29,14 +29,14 @@ class ThisProcess:
     """One population after the other. Several such processes with one store share the work: no network is trained by
     two, and each waits for what the others decide."""
 
-    def __init__(self, runner: Runner, display: Callable[[], Display]):
-        self.runner, self.display = runner, display
+    def __init__(self, runner: Runner, display: Callable[[], Display], together: int | None = None):
+        self.runner, self.display, self.together = runner, display, together
 
     def train(self, wants: Wants, say: Say, should_stop: Callable[[], bool]) -> bool:
         store, said = self.runner.store, False
         while todo := missing(wants, self.runner):
             trained = False
-            for population in populations(todo, room_on(self.runner.fabric.device)):
+            for population in populations(todo, room_on(self.runner.fabric.device, self.together)):
                 with store.claim(one.recipe for one in population) as ours:  # others train the rest
                     left = [one for one in population if one.recipe in ours and one.missing(store.summary(one.recipe))]
                     if left and not should_stop():
@@ -58,13 +58,19 @@ class ThisProcess:
 class Rays:
     """A task for each population on the workers of a Ray cluster. `machine_of` describes the machine of a worker."""
 
-    def __init__(self, runner: Runner, fleet: Fleet, machine_of: Callable[[torch.device], dict[str, Any]]):
-        self.runner, self.fleet, self.machine_of = runner, fleet, machine_of
+    def __init__(
+        self,
+        runner: Runner,
+        fleet: Fleet,
+        machine_of: Callable[[torch.device], dict[str, Any]],
+        together: int | None = None,
+    ):
+        self.runner, self.fleet, self.machine_of, self.together = runner, fleet, machine_of, together
 
     def train(self, wants: Wants, say: Say, should_stop: Callable[[], bool]) -> bool:
         device, plan = self.runner.fabric.device, self.runner.plan()
         while todo := missing(wants, self.runner):
-            work = populations(todo, room_on(device))
+            work = populations(todo, room_on(device, self.together))
             say(f"{len(todo)} networks in {len(work)} tasks, as far as is known")
 
             def on_end(number: int, _: object, work: list[list[Wanted]] = work) -> None:
