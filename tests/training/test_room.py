@@ -28,6 +28,7 @@ def without_graphs(emulated, monkeypatch):
     monkeypatch.setattr(room_module, "captured", lambda step, state: step)
     monkeypatch.setattr(choice, "dense", lambda *_: float("inf"))
     monkeypatch.setattr(choice, "WORTH_COUNTING", 0)
+    monkeypatch.setattr(room_module, "FEWEST", 0)
     return made
 
 

@@ -16,6 +16,8 @@ from glstm.ops.gpu import choice, sparse
 from glstm.training.graph import captured
 from glstm.training.stack import Gates, Stack, gate_structure, knows_tables, structure
 
+FEWEST = 256  # samples of all networks: with fewer, what is not computed does not pay for counting
+
 
 class OpenUnits:
     """Counts for all networks of a stack, which call their layers at the same times."""
@@ -74,8 +76,8 @@ class OpenUnits:
         return self.room
 
     def _worthwhile(self, tables: list[choice.Counts]) -> bool:
-        """With few samples never, as without a graph: so a graph makes the same bits as its kernels one by one."""
-        if len(self.stack.models) * self.batch < choice.WORTH_COUNTING:
+        """Without a graph, a call of few samples does not count, because it would have to wait at every step."""
+        if len(self.stack.models) * self.batch < FEWEST:
             return False
         layer: Any = self.stack.models[0].layer
         assert self.stack.times is not None
