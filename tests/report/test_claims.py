@@ -10,12 +10,12 @@ from glstm.experiments import EXPERIMENTS
 from glstm.recipes import Recipe
 from glstm.report import figures
 from glstm.report.claims import claims
-from glstm.report.frontier import is_beaten, points, searched
+from glstm.report.frontier import is_beaten, points, searched, unbeaten
 from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
 from glstm.report.results import LEARNT, Arm, Missing, Result, Run, Search, Try
 from glstm.report.tables import document
-from glstm.report.words import answer, five_rows, not_yet, notes
+from glstm.report.words import answer, five_rows, not_all_learn, not_yet, notes
 
 NEVER = 10_000
 MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}}
@@ -245,6 +245,29 @@ def test_a_choice_at_the_edge_of_a_grid_or_worse_than_the_papers_is_noted():
     ]
     assert notes(changed, "paper") == []
     assert all(line in document([changed]) for line in notes(changed, "best"))
+    cifar = named(made_up(), "table1-scifar")
+    own = cifar.arm("lstm")
+    longest = max(range(len(own.search.tries)), key=lambda number: own.search.tries[number].change["epochs"])
+    longer = replace(own, search=replace(own.search, chosen=longest))
+    changed = replace(cifar, arms=[longer if arm is own else arm for arm in cifar.arms])
+    (line,) = notes(changed, "paper")
+    assert line == "LSTM: the number of epochs chosen is the largest of the grid, so a larger one may be better."
+
+
+def test_a_table_says_where_not_every_seed_learns():
+    results = made_up()
+    assert not_all_learn(results, "paper") == not_all_learn(results, "best") == ""
+    plain = named(results, "table1-scifar").arm("lstm")
+    for run in plain.runs[:7]:
+        run.curve["test_error"][:] = [0.6] * len(run.curve["test_error"])
+    said = not_all_learn(results, "paper")
+    assert said == (
+        "Not every seed learns its task: on sequential CIFAR-10 3 of 10 of the LSTM's are under 50 % after "
+        f"{plain.epochs} epochs. A difference there is one of speed before it is one of the end."
+    )
+    assert said in document(results)
+    assert said in unescape(page(results)).replace("\u00a0", " ")
+    assert not_all_learn(results, "best") == ""
 
 
 def test_an_arm_beside_the_claims_may_be_missing():
@@ -265,7 +288,7 @@ def test_an_lstm_that_is_as_cheap_and_as_good_beats_a_g_lstm():
     assert claims(results)[-1].badge == "does not hold"
     thrifty = next(point for point in points(found) if point.arm.most_operations)
     assert is_beaten(thrifty, [point for point in points(found) if point.arm is small])
-    assert searched(found)
+    assert not searched(found)  # searches are shown only of points that are not tested
 
 
 def test_the_frontier_shows_seeds_means_and_the_paper():
@@ -276,8 +299,22 @@ def test_the_frontier_shows_seeds_means_and_the_paper():
     assert "LSTM, images as they are" in names
     assert names[-1] == "the paper, 2.30 %"
     assert [*chart.curves[-1].x, *chart.curves[-1].y] == [0.92, 0.023]  # by the same count as all others
-    seeds = next(curve for curve in chart.curves if not curve.name)
+    seeds = next(curve for curve in chart.curves if not curve.name and not curve.line)
     assert len(seeds.x) >= 10
+    lines = [curve for curve in chart.curves if curve.line]
+    assert lines
+    for line in lines:  # the more operations, the lower the error
+        assert list(line.x) == sorted(line.x)
+        assert list(line.y) == sorted(line.y, reverse=True)
+
+
+def test_of_equal_points_one_is_shown_as_unbeaten():
+    every = points({result.name: result for result in made_up()})
+    best = unbeaten([*every, *every])
+    assert len({id(point) for point in best}) == len(best)
+    assert len(best) == len({point.error for point in best}) == len({point.operations for point in best})
+    for point in every:
+        assert point in best or is_beaten(point, best)
 
 
 def test_tracks_are_tables_of_their_own():

@@ -10,7 +10,7 @@ TRIES = best_of_images(1024)
 
 
 def best(key: str, name: str, recipe: Recipe, **more) -> Arm:
-    """The searches train for half of the epochs, each with its whole schedule."""
+    """The searches train for half of the epochs, with their whole schedule."""
     return at_its_best(key, name, recipe, TRIES, search=recipe.changed(epochs=SHORT), **more)
 
 

@@ -73,13 +73,11 @@ def _label(arm: Arm) -> str:
 
 
 def searched(results: dict[str, Result]) -> list[Searched]:
-    """Every network of the g-LSTM's searches once, and of each LSTM that is not finished the best so far."""
+    """Of arms that are not finished: every network of the g-LSTM's searches once, and of each LSTM the best so far."""
     found: dict[str, Searched] = {}
-    if FRONTIER in results:
-        result = results[FRONTIER]
-        for arm in (*result.arms, *result.missing):
-            for one in arm.search.tries if arm.search else ():
-                found |= _one(one, gated=True)
+    for arm in results[FRONTIER].missing if FRONTIER in results else ():
+        for one in arm.search.tries if arm.search else ():
+            found |= _one(one, gated=True)
     for arm in results[SMALL].missing if SMALL in results else ():
         if arm.search and (best := arm.search.best_so_far):
             found |= _one(best, gated=False, label=arm.name.removeprefix("LSTM, "))
@@ -102,6 +100,15 @@ def cheapest(every: list[Point], error: float) -> Point | None:
 def is_beaten(point: Point, others: list[Point]) -> bool:
     """Whether another takes no more operations and has no higher error."""
     return any(one.operations <= point.operations and one.error <= point.error for one in others)
+
+
+def unbeaten(every: list[Point]) -> list[Point]:
+    """Those of them that none of the others beats, the cheapest first; of equal ones, one."""
+    found: list[Point] = []
+    for point in sorted(every, key=lambda point: (point.operations, point.error)):
+        if not found or point.error < found[-1].error:
+            found.append(point)
+    return found
 
 
 def best_searched(every: list[Searched], kind: str, most: float = inf) -> Searched | None:

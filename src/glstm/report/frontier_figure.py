@@ -5,7 +5,7 @@ from dataclasses import replace
 from glstm.plots import Axis, Curve
 from glstm.report import svg
 from glstm.report.figures import Chart, drawn
-from glstm.report.frontier import KINDS, PAPER_ERROR, PAPER_EXACT, Point, points, searched
+from glstm.report.frontier import KINDS, PAPER_ERROR, PAPER_EXACT, Point, points, searched, unbeaten
 from glstm.report.results import Result, percent
 
 SIZES = {"wide": (920 / 72, 400 / 72), "narrow": (400 / 72, 420 / 72)}  # inches, at 72 units
@@ -16,8 +16,8 @@ OF_THE_PAPER = 4
 SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
-    "dot. Hollow: networks of searches, validation error of one seed, never tested; of each small LSTM the best so "
-    "far. Diamond: the paper's network, its operations by our count."
+    "dot; a line joins those of a colour that none of that colour beats. Hollow, where a point is not tested yet: "
+    "networks of its search, validation error of one seed. Diamond: the paper's network, its operations by our count."
 )
 
 
@@ -47,6 +47,9 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
             curves.append(
                 Curve(kind, costs, errors, low, high, line=False, colour=colour, size=MEAN, texts=_texts(own))
             )
+            best = unbeaten(own)
+            x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
+            curves.append(Curve("", x, y, colour=colour, size=SEED))
             dots = [pair for one in own for pair in zip(one.arm.operations, one.arm.errors)]
             x, y = [cost / 1e6 for cost, _ in dots], [error for _, error in dots]
             curves.append(Curve("", x, y, line=False, colour=colour, size=SEED))
@@ -79,11 +82,6 @@ def _powers(chart: Chart) -> list[float]:
 
 
 def _texts(own: list[Point]) -> list[str]:
-    """Sizes, each once at a place where several networks stand close together."""
-    seen: set[tuple[str, int]] = set()
-    texts = []
-    for point in own:
-        place = (point.label, round(point.operations / 1e6))
-        texts.append("" if place in seen else point.label)
-        seen.add(place)
-    return texts
+    """Of those that none of the same colour beats: more would cover each other."""
+    best = unbeaten(own)
+    return [point.label if point in best else "" for point in own]

@@ -18,6 +18,7 @@ from glstm.report.words import (
     answer,
     earlier,
     five_rows,
+    not_all_learn,
     not_yet,
     notes,
     origin,
@@ -60,6 +61,7 @@ def _first_screen(results: list[Result]) -> str:
     said = "".join(f"<li>{_emphasised(sentence)}</li>" for sentence in answer(results))
     by_track = [
         f"<h3>{escape(TRACKS[track])}</h3>{table(five_rows(results, track), stacked=True)}"
+        + (f"<p>{escape(text)}</p>" if (text := not_all_learn(results, track)) else "")
         for track in ("paper", "best")
     ]
     return (

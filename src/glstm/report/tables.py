@@ -14,6 +14,7 @@ from glstm.report.words import (
     chosen,
     earlier,
     five_rows,
+    not_all_learn,
     not_yet,
     notes,
     origin,
@@ -96,6 +97,7 @@ def document(results: list[Result]) -> str:
     ]
     for track in ("paper", "best"):
         parts += [f"**{TRACKS[track]}**", markdown(five_rows(results, track))]
+        parts += [text] if (text := not_all_learn(results, track)) else []
     parts += ["## The claims", *(f"- {_said(claim)}" for claim in claims(results)), "## Every experiment", HOW]
     for result in results:
         parts += [f"### {plain(result.title)}", plain(result.question)]

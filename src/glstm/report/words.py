@@ -100,6 +100,24 @@ def five_rows(results: list[Result], track: str) -> Rows:
     return [head, *(known.get(name) or _row_so_far(found.get(name), name, track) for name in TASKS)]
 
 
+def not_all_learn(results: list[Result], track: str) -> str:
+    """Which of the five tasks some seeds do not learn: their errors are of networks that have not settled."""
+    found: Results = {result.name: result for result in results}
+    parts = []
+    for result, *both in pairs(found, track, [*TASKS]):
+        for whose, arm in zip(("g-LSTM", "LSTM"), both, strict=True):
+            learnt = sum(epoch < inf for epoch in arm.learnt)
+            if learnt < len(arm.runs):
+                parts.append(
+                    f"on {TASKS[result.name]} {learnt} of {len(arm.runs)} of the {whose}'s are under {level(arm)} after "
+                    f"{arm.epochs} epochs"
+                )
+    if not parts:
+        return ""
+    speed = "A difference there is one of speed before it is one of the end."
+    return f"Not every seed learns its task: {', '.join(parts)}. {speed}"
+
+
 def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
     """Of a task whose two networks are not both finished."""
     end = "-best" if track == "best" else ""
@@ -133,6 +151,8 @@ def _said(name: str, value: Any) -> str:
             return f"images that move by {shift} pixel"
         case "schedule", _:
             return f"{value} rate"
+        case "epochs", _:
+            return f"{value} epochs"
         case _:
             words = {"lr": "rate", "gate_lr": "gate rate", "budget": "lambda", "forget_bias": "forget bias"}
             return (
@@ -183,9 +203,12 @@ def notes(result: Result, track: str) -> list[str]:
     own = {arm.key: arm for arm in (*result.arms, *result.missing) if arm.search is not None}
     for arm in (arm for arm in own.values() if arm.track == track):
         one = _chosen(arm.search)
-        rates = {tried.change["lr"] for tried in _tries(arm.search) if "lr" in tried.change}
-        if one is not None and len(rates) > 1 and one.change.get("lr") == max(rates):
-            found.append(f"{arm.name}: the rate chosen is the largest of the grid, so a larger one may be better.")
+        for name, words in (("lr", "rate"), ("epochs", "number of epochs")):
+            values = {tried.change[name] for tried in _tries(arm.search) if name in tried.change}
+            if one is not None and len(values) > 1 and one.change.get(name) == max(values):
+                found.append(
+                    f"{arm.name}: the {words} chosen is the largest of the grid, so a larger one may be better."
+                )
         other = own.get(arm.key.removesuffix("-best")) if track == "best" else None
         before = None if other is None or other is arm else _chosen(other.search)
         if one and before and (one.validation or 0.0) > (before.validation or inf):
