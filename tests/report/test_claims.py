@@ -59,6 +59,8 @@ def network(recipe: Recipe, probes, thresholds, number, gated_learns_at, plain_l
         "thresholds": [{"threshold": v_t, **closed} for v_t in thresholds],
         "gradient flow": [2.0 if gated else 1.0] * 784,
         "as an LSTM": {"error": end},
+        "one sequence": {"x": [0.0, 1.0], "units": [{"unit": 0, "k": [0.0, 1.0], "c": [0.0, 0.5], "h": [0.0, 0.1]}]},
+        "pruned": {"units": 110, "units_left": 90, "weights": 1000, "weights_left": 700, "error": closed_error},
     }
     return {
         "recipe": recipe.as_dict(),
@@ -341,7 +343,7 @@ def test_names_are_only_shown():
 
 def test_an_arm_that_is_not_there_is_named():
     with pytest.raises(UserError, match=r"table1-adding1000 has no arm with the key 'plstm', only glstm, lstm, "):
-        made_up()[0].arm("plstm")
+        named(made_up(), "table1-adding1000").arm("plstm")
 
 
 def test_the_gradient_of_the_first_steps_is_in_the_table():
@@ -351,6 +353,20 @@ def test_the_gradient_of_the_first_steps_is_in_the_table():
     assert "| Gamma, first 100 steps |" in text
     row = next(line for line in text.splitlines() if line.startswith("| LSTM, after epoch 1 |"))
     assert row.endswith("| 1.0e-07 to 1.0e+00 |")
+
+
+def test_what_is_left_without_units_that_never_open_is_in_the_table():
+    text = document([named(made_up(), "pruning")])
+    assert "| units that ever open | weights without the others | error without them |" in text
+    assert "| 90 of 110 | 700 of 1,000 | 0.20 ± 0.00 % |" in text
+
+
+def test_what_units_hold_is_drawn_below_the_sequence():
+    cells = named(made_up(), "fig1-cells")
+    assert figures.keys(cells)[0] == "cells"
+    caption, html = figures.of(cells)[0]
+    assert "pixel by pixel" in caption
+    assert html.count("unit 1") == 2  # one of each network
 
 
 def test_many_lengths_are_one_figure():
@@ -364,7 +380,7 @@ def test_many_lengths_are_one_figure():
 def test_the_earlier_protocol_is_named_while_something_is_missing():
     results = made_up()
     assert "results/earlier/" not in document(results)
-    assert "results/earlier/" in document(results[1:])
+    assert "results/earlier/" in document([result for result in results if result.name != "table1-adding1000"])
 
 
 def test_claims_stand_in_the_table_and_on_the_page():

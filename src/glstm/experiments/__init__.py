@@ -6,6 +6,7 @@ from glstm.experiments.experiment import Experiment as Experiment
 
 # In the order of the report.
 FILES = (
+    "fig1_cells",
     "table1_adding1000",
     "table1_adding2000",
     "adding_lengths",
@@ -17,6 +18,7 @@ FILES = (
     "app_c_plstm",
     "budget",
     "threshold",
+    "pruning",
     "curriculum",
     "gradflow",
     "app_d_optim",

@@ -14,7 +14,7 @@ HELD_OUT = 5000  # training images, or fresh sequences of the adding task, that 
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 # What is measured in a trained network, besides its curve and its operations.
-Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM"]
+Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM", "one sequence", "pruned"]
 
 # By whose rules a network is trained. "paper": as the paper says, and where it says nothing, by validation. "best": any
 # recipe, by the same search for every network. "given": one recipe, nothing was chosen.

@@ -7,6 +7,8 @@ V_T = 0.01
 # Units are closed in training as they will be in use.
 BASE = PRESETS["smnist-budget"].changed(options={"threshold": V_T}, schedule="cosine", decay=0.9)
 
+THRIFTY = BASE.changed(units=220, gate={"sigma": 25.0}, budget=10.0)  # what validation chose for 0.1 M operations
+
 
 def grid(units: tuple[int, ...], sigmas: tuple[float, ...], budgets: tuple[float, ...], shift: int = 0) -> tuple:
     data = {"data": {"shift": shift}} if shift else {}

@@ -11,6 +11,7 @@ import numpy as np
 
 from glstm.plots import COLOURS, SHORT_CURVE, Axis, Curve, Level, draw_curves, draw_gates, new_figure
 from glstm.report import svg
+from glstm.report.cells_figure import CAPTION, PROBE, cells_figure
 from glstm.report.results import TRACKS, Arm, Result
 
 WIDTH, HEIGHT = 420 / 72, 280 / 72  # inches, at 72 units: about what fits on a page
@@ -47,7 +48,8 @@ def one(result: Result, key: str, place: str) -> tuple[str, str]:
 
 def keys(result: Result) -> list[str]:
     """Which figures there are."""
-    return [*_charts(result), *(f"gates {arm.key}" for arm in result.arms if arm.has("gates"))]
+    cells = ["cells"] if any(arm.has(PROBE) for arm in result.arms) else []
+    return [*cells, *_charts(result), *(f"gates {arm.key}" for arm in result.arms if arm.has("gates"))]
 
 
 def _drawn(result: Result, key: str, name: str) -> tuple[str, str]:
@@ -57,6 +59,8 @@ def _drawn(result: Result, key: str, name: str) -> tuple[str, str]:
             found = result.arm(arm)
             track = f", {TRACKS[found.track].lower()}" if len(result.tracks()) > 1 else ""
             return f"Gates of {found.name}{track}, first seed: black is closed, white is open.", _gates(found)
+        if kind == "cells":
+            return CAPTION, cells_figure([arm for arm in result.arms if arm.has(PROBE)])
         chart = _charts(result)[key]
         return chart.caption, drawn(chart, f"{result.title}: {chart.caption}")
 

@@ -8,6 +8,7 @@ from glstm.forms import anything, entries, flag, items, maybe, measured, number,
 LARGEST = 1e300  # of a figure: so that a mean of some of them is finite
 MOST_ARMS = 1000
 MOST_STEPS = 2**31
+MOST_SHOWN = 10  # units in a picture
 figure, figures = number(-LARGEST, LARGEST), items(number(-LARGEST, LARGEST))
 things = entries({}, others=anything)
 
@@ -18,6 +19,14 @@ _tested = entries(
     {"threshold": number(0, 1), "error": figure, "open_share": figure, "cached_ops": number(1, LARGEST)},
     {"lstm_ops": number(1, LARGEST), "paper_ops": number(0, LARGEST)},
     others=measured,
+)
+_sequence = entries(
+    {
+        "x": items(figure, least=1),
+        "units": items(
+            entries({"unit": whole(0)} | dict.fromkeys(("k", "c", "h"), items(figure, least=1))), most=MOST_SHOWN
+        ),
+    }
 )
 _summary = entries(
     {
@@ -39,6 +48,10 @@ _summary = entries(
                 "thresholds": items(_tested),
                 "gradient flow": items(figure, least=1),
                 "as an LSTM": entries({"error": figure}, others=measured),
+                "one sequence": _sequence,
+                "pruned": entries(
+                    {"error": figure} | dict.fromkeys(("units", "units_left", "weights", "weights_left"), whole(0))
+                ),
             },
             others=anything,
         ),

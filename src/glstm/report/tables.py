@@ -21,13 +21,14 @@ from glstm.report.words import (
 )
 
 GAMMA = f"Gamma, first {EARLY} steps"
+PRUNED = ("units that ever open", "weights without the others", "error without them")
 
 
 def figures(result: Result, track: str) -> Rows:
     """A head, and a row for each arm of a track that is finished; none at all if no arm is."""
     head = [
         "", "paper", "ours", "seeds", "minus its LSTM, 95 % interval", "learns", f"last {LAST} epochs", "epochs",
-        "mean k", "open", "operations", GAMMA,
+        "mean k", "open", "operations", GAMMA, *PRUNED,
     ]  # fmt: skip
     twins = {gated.key: plain for gated, plain in result.twins(track)}
     rows = [_row(result, arm, twins.get(arm.key)) for arm in result.arms if arm.track == track]
@@ -41,7 +42,7 @@ def _row(result: Result, arm: Arm, twin: Arm | None) -> list[str]:
     interval = "" if twin is None else result.interval(arm.minus(twin))
     last = "" if arm.last_epochs is None else result.form(arm.last_epochs)
     figures = [paper, result.spread(arm.errors), seeds, interval, arm.learnt_count, last, str(arm.epochs)]
-    return [arm.name, *figures, *openness(arm), early_gradient(arm)]
+    return [arm.name, *figures, *openness(arm), early_gradient(arm), *pruned(result, arm)]
 
 
 def openness(arm: Arm) -> list[str]:
@@ -62,6 +63,16 @@ def early_gradient(arm: Arm) -> str:
         return ""
     found = [run.early_gradient for run in arm.finished]
     return f"{min(found):.1e} to {max(found):.1e}"
+
+
+def pruned(result: Result, arm: Arm) -> list[str]:
+    """What is left without the units that never open, if it was measured."""
+    if not arm.has("pruned"):
+        return [""] * len(PRUNED)
+    found = [run.summary["probes"]["pruned"] for run in arm.finished]
+    of = {name: f"{mean(one[name] for one in found):,.0f}" for name in found[0] if name != "error"}
+    left = [f"{of[f'{name}_left']} of {of[name]}" for name in ("units", "weights")]
+    return [*left, result.spread([one["error"] for one in found])]
 
 
 def drop_empty(rows: Rows) -> Rows:

@@ -108,10 +108,8 @@ def not_all_learn(results: list[Result], track: str) -> str:
         for whose, arm in zip(("g-LSTM", "LSTM"), both, strict=True):
             learnt = sum(epoch < inf for epoch in arm.learnt)
             if learnt < len(arm.runs):
-                parts.append(
-                    f"on {TASKS[result.name]} {learnt} of {len(arm.runs)} of the {whose}'s are under {level(arm)} after "
-                    f"{arm.epochs} epochs"
-                )
+                share = f"{learnt} of {len(arm.runs)} of the {whose}'s"
+                parts.append(f"on {TASKS[result.name]} {share} are under {level(arm)} after {arm.epochs} epochs")
     if not parts:
         return ""
     speed = "A difference there is one of speed before it is one of the end."
