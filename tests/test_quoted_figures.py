@@ -119,6 +119,9 @@ def of_arm(arm: dict) -> set[str]:
     found |= {f"{100 * value:.3g} %" for value in single}
     if len(own) > 1:
         found |= {spread(own), f"{stdev(own):.1e}"}
+    found |= {f"epoch {run['recipe']['epochs']}" for run in arm["runs"]}
+    flows = [run["probes"]["gradient flow"] for run in arm["runs"] if "gradient flow" in run["probes"]]
+    found |= {f"{mean(flow[:100]):.1e}" for flow in flows}  # of the first steps
     counts = [run["operations"] for run in arm["runs"] if run["operations"] is not None]
     found |= {f"{mean(counts) / 1e6:.3g} M"} if counts else set()
     for rows in zip(*(run["probes"].get("thresholds", []) for run in arm["runs"] if not run["diverged"]), strict=True):
@@ -148,34 +151,91 @@ def test_every_figure_in_the_documents_is_one_of_the_json(part, figures):
     assert set(quoted) - figures == set()
 
 
-def test_the_figures_stand_where_they_belong(smnist):
-    """Each with its network: a figure that is in the JSON may still be another's."""
+def arms_of(name: str) -> dict[str, dict]:
+    return {arm["key"]: arm for arm in RESULTS[name]["arms"]}
+
+
+def small_spread(values: list[float]) -> str:
+    return f"{mean(values):.1e} ± {stdev(values):.1e}"
+
+
+TABLES = {
+    "adding, 1000 steps": ("table1-adding1000", "3.8e-05 | 1.4e-03"),
+    "sequential MNIST": ("table1-smnist", "1.30 % | 1.80 %"),
+    "permuted MNIST": ("table2-pmnist", "7.50 % | 8.40 %"),
+    "sequential CIFAR-10": ("table1-scifar", "41.10 % | 41.80 %"),
+}
+
+
+@pytest.mark.parametrize("end", ["", "-best"])
+@pytest.mark.parametrize("task", TABLES)
+def test_both_tables_have_every_task_that_is_finished(task, end):
+    """Each figure with its network: one that is in the JSON may still be another's."""
+    (name, paper), arms = TABLES[task], arms_of(TABLES[task][0])
+    if f"glstm{end}" not in arms:
+        pytest.skip("not finished yet")
+    gated, plain = (errors(arms[f"{cell}{end}"]) for cell in ("glstm", "lstm"))
+    form = spread if RESULTS[name]["as_percent"] else small_spread
+    if RESULTS[name]["as_percent"]:
+        low, value, high = points(gated, plain)
+        interval = f"{value} ({low} to {high}) points"
+    else:
+        low, value, high = (f"{number:.1e}" for number in welch(gated, plain))
+        interval = f"{value} ({low} to {high})"
+    first = str(len(gated)) if end else paper
+    assert f"| {task} | {first} | {form(gated)} | {form(plain)} | {interval} |" in section(*QUOTING["came out"])
+    assert f"| {form(gated)} | {form(plain)} |" in section(*QUOTING["README"])
+
+
+def test_who_learns_when_is_as_said(smnist):
     text = section(*QUOTING["came out"])
-    readme = section(*QUOTING["README"])
-    pmnist = {arm["key"]: arm for arm in RESULTS["table2-pmnist"]["arms"]}
-    for task, paper, arms, end in (
-        ("sequential MNIST", "1.30 % | 1.80 %", smnist, ""),
-        ("permuted MNIST", "7.50 % | 8.40 %", pmnist, ""),
-        ("sequential MNIST", "1.30 % | 1.80 %", smnist, "-best"),
-    ):
-        own, other = errors(arms[f"glstm{end}"]), errors(arms[f"lstm{end}"])
-        low, value, high = points(own, other)
-        row = f"| {task} | {paper} | {spread(own)} | {spread(other)} | {value} ({low} to {high}) points"
-        assert row in text.partition("each network at its best, ten seeds")[2 if end else 0]
-        assert f"{paper.replace('0 %', ' %')} | {spread(own)} | {spread(other)} |" in readme
-    assert max(errors(pmnist["glstm"])) < min(errors(pmnist["lstm"]))
-    assert f"under 12 % by epoch {learnt(pmnist['glstm']):g}, half of the LSTM's by epoch" in text
-    assert f"half of the LSTM's by epoch {learnt(pmnist['lstm']):g}." in text
-    half = {key: f"{learnt(arm):g}" for key, arm in smnist.items()}
+    adding, pmnist, scifar = (arms_of(name) for name in ("table1-adding1000", "table2-pmnist", "table1-scifar"))
+    half = {key: f"epoch {learnt(arm):g}" for key, arm in adding.items()}
+    assert f"have learnt to add by {half['glstm']}, half of the LSTM's by {half['lstm']}." in text
+    assert f"have learnt by {half['lstm-best']}, half of the g-LSTM's by {half['glstm-best']}, and both end at" in text
+    half = {key: f"epoch {learnt(arm):g}" for key, arm in smnist.items()}
     assert half["glstm"] == half["glstm-best"]
-    assert f"On sequential MNIST half of its seeds are under 5 % by epoch {half['glstm']} on both tracks" in text
-    assert f"by epoch {half['lstm']} by the paper's recipe and by epoch {half['lstm-best']} at its best" in text
-    get_there = sum(min(run["curve"]["test_error"]) <= LEARNT["smnist"] for run in smnist["lstm"]["runs"])
-    assert f"{get_there} of the LSTM's {len(smnist['lstm']['runs'])} seeds get there in 120 epochs, else all do" in text
-    tested = {json.dumps(run["recipe"]) for one in RESULTS.values() for arm in one["arms"] for run in arm["runs"]}
-    assert f"{len(tested)} networks are finished and tested" in text
+    assert f"On sequential MNIST half of its seeds are under 5 % by {half['glstm']} on both tracks" in text
+    assert f"by {half['lstm']} by the paper's recipe and by {half['lstm-best']} at its best" in text
+    half = {key: f"epoch {learnt(arm):g}" for key, arm in pmnist.items()}
+    assert f"under 12 % by {half['glstm']}, half of the LSTM's by {half['lstm']}." in text
+    assert (
+        f"under 50 % by epoch {learnt(scifar['glstm']):g}, and {count(scifar['lstm'])} of the LSTM's 10 seeds" in text
+    )
+    assert f"{count(smnist['lstm'])} of the LSTM's 10 seeds get there in 120 epochs" in text
     ends = sorted(errors(smnist["lstm"]))
     assert f"between {percent(ends[0])} and {percent(ends[-1])}, with a median of {percent(median(ends))}" in text
+    assert max(errors(pmnist["glstm"])) < min(errors(pmnist["lstm"]))
+    tested = {json.dumps(run["recipe"]) for one in RESULTS.values() for arm in one["arms"] for run in arm["runs"]}
+    assert f"{len(tested)} networks are finished and tested" in text
+
+
+def count(arm: dict) -> int:
+    """Seeds that learn the task."""
+    return sum(min(run["curve"]["test_error"]) <= LEARNT[run["recipe"]["task"]] for run in arm["runs"])
+
+
+def test_what_every_start_of_the_gates_gives_is_as_said():
+    text = section(*QUOTING["came out"])
+    starts = {"mu from U(300, 700), sigma 40": arms_of("table1-adding1000")["glstm"]}
+    starts |= {arm["name"]: arm for arm in RESULTS["appB-inits"]["arms"]}
+    starts |= {"mu = 500": arms_of("fig3-trainability")["mu-500"]}
+    for name, arm in starts.items():
+        own = errors(arm)
+        row = f"| {name} | {len(own)} | {arm['paper']:.1e} | {mean(own):.1e} | {median(own):.1e} |"
+        assert row in text
+        assert count(arm) == len(own)
+    missed = {name for name, arm in starts.items() if mean(errors(arm)) > arm["paper"]}
+    assert missed == {"mu from U(300, 700), sigma 40", "A2: mu from U(0, 400)", "mu = 500"}
+
+
+def test_the_phased_lstm_is_as_said():
+    text = section(*QUOTING["came out"])
+    gated, phased = (arms_of("appC-plstm")[key] for key in ("glstm", "plstm-own-rate"))
+    own = sorted(errors(phased))
+    assert own[1] < 1e-3 < LEARNT["adding"] < own[2]
+    assert f"(median {median(own):.1e}, paper {phased['paper']:.1e})" in text
+    assert f"The g-LSTM is at {mean(errors(gated)):.1e} after {gated['at_epoch']} epochs, where the paper has" in text
 
 
 def test_what_a_charge_costs_is_as_said(figures):
@@ -194,20 +254,6 @@ def test_what_a_charge_costs_is_as_said(figures):
         mean(errors(arm)) for arm in RESULTS["budget"]["arms"] if arm["key"] in ("lambda-0", "lambda-1")
     )
     assert without >= charged
-
-
-def test_what_is_finished_of_the_adding_task_is_as_said():
-    text = section(*QUOTING["came out"])
-    gated, plain = (
-        {arm["key"]: arm for arm in RESULTS["table1-adding1000"]["missing"]}[key] for key in ("glstm", "lstm")
-    )
-    after = [run["curve"]["test_error"][-1] for run in gated["runs"]]
-    assert f"{len(after)} of its {len(gated['seeds'])} seeds are finished: {mean(after):.1e} after 700 epochs" in text
-    (same,) = (arm for arm in RESULTS["appC-plstm"]["arms"] if arm["key"] == "glstm")
-    assert f"{mean(errors(same)):.1e} after {same['at_epoch']} epochs for three of them" in text
-    tried = [one["validation"] for one in plain["search"]["tries"]]
-    assert f"all four tries end between {min(tried):.1e} and {max(tried):.1e}" in text
-    assert plain["search"]["tries"][tried.index(min(tried))]["change"]["init"] == "xavier"
 
 
 def chosen(arm: dict) -> dict:
@@ -230,25 +276,20 @@ def test_what_validation_chose_is_as_said(smnist):
         assert f"{name} between {percent(min(tried))} and {percent(max(tried))}" in sceptic
 
 
-def test_searches_are_quoted_as_such():
+def test_few_operations_are_as_said():
     text = section(*QUOTING["came out"])
-    tried = {
-        json.dumps(one["change"]): one
-        for arm in RESULTS["frontier"]["missing"]
-        for one in arm["search"]["tries"]
-        if one["validation"] is not None
-    }
-    for moved, words in ((False, "are at {} with {} operations"), (True, "and at {} with {} where images move")):
-        own = [one for one in tried.values() if ("data" in one["change"]) == moved and one["operations"] <= 0.25e6]
-        best = min(own, key=lambda one: one["validation"])
-        assert words.format(percent(best["validation"]), f"{best['operations'] / 1e6:.3g} M") in text
-    small = [
-        min((one for one in arm["search"]["tries"] if one["validation"]), key=lambda one: one["validation"])
-        for arm in RESULTS["small"]["missing"]
-    ]
-    *first, last = [percent(one["validation"]) for one in small]
-    low, *_, high = [f"{one['operations'] / 1e6:.3g} M" for one in small]
-    assert f"{', '.join(first)} and {last} with {low} to {high}" in text
+    rows = []
+    for arm in (*RESULTS["frontier"]["arms"], *RESULTS["small"]["arms"]):
+        recipe, own = arm["runs"][0]["recipe"], errors(arm)
+        closed = [row for run in arm["runs"] for row in run["probes"].get("thresholds", ()) if row["threshold"] == 0.01]
+        operations = mean(row["cached_ops"] for row in closed) if closed else arm["runs"][0]["operations"]
+        who = "g-LSTM" if recipe["cell"] == "glstm" else "LSTM"
+        moved = "images that move" if recipe["data"].get("shift") else "none"
+        numbers = f"{spread(own)} | {operations / 1e6:.3g} M"
+        rows.append(f"| {who}, {recipe['units']} units | {moved} | {len(own)} | {numbers} |")
+    assert len(rows) >= 5
+    for row in rows:
+        assert row in text
 
 
 def without_pictures(html: str) -> str:
