@@ -10,7 +10,9 @@ from statistics import mean, median, stdev
 import pytest
 from scipy.stats import ttest_ind
 
-from glstm.experiments import EXPERIMENTS
+from glstm.experiments import EXPERIMENTS, adding_lengths, app_d_optim
+from glstm.experiments.frontier import THRIFTY
+from glstm.experiments.small import SMALL_LSTM
 from glstm.report.page import page
 from glstm.report.reading import load
 from glstm.report.tables import document
@@ -276,6 +278,19 @@ def test_what_validation_chose_is_as_said(smnist):
         assert f"{name} between {percent(min(tried))} and {percent(max(tried))}" in sceptic
 
 
+def test_recipes_that_were_chosen_elsewhere_are_the_chosen_ones():
+    """Literals that stand for a choice: a search that is run again may choose another."""
+    for name, key, literal in (("frontier", "plain-0.1", THRIFTY), ("small", "lstm-16", SMALL_LSTM)):
+        (arm,) = (arm for arm in (*RESULTS[name]["arms"], *RESULTS[name]["missing"]) if arm["key"] == key)
+        (own,) = (arm for arm in EXPERIMENTS[name].arms if arm.key == key)
+        assert own.recipe.changed(**chosen(arm)["change"]) == literal
+    plain = chosen(arms_of("table1-smnist")["lstm"])["change"]
+    assert plain["clip"] == app_d_optim.CLIP
+    adding = arms_of("table1-adding1000")
+    starts = {(cell, chosen(adding[cell])["change"]["init"]) for cell in ("glstm", "lstm")}
+    assert starts == adding_lengths.CHOSEN_THERE
+
+
 def test_few_operations_are_as_said():
     text = section(*QUOTING["came out"])
     rows = []
@@ -290,6 +305,17 @@ def test_few_operations_are_as_said():
     assert len(rows) >= 5
     for row in rows:
         assert row in text
+
+
+def test_what_is_left_without_units_that_never_open_is_as_said():
+    text = section(*QUOTING["came out"])
+    (arm,) = RESULTS["pruning"]["arms"]
+    found = [run["probes"]["pruned"] for run in arm["runs"]]
+    average = {name: mean(one[name] for one in found) for name in found[0]}
+    closed = average["units"] - average["units_left"]
+    assert f"{closed:.0f} of {average['units']:.0f} units never open" in text
+    assert f"it has {average['weights_left']:,.0f} of {average['weights']:,.0f} weights, and the same error" in text
+    assert [one["error"] for one in found] == errors(arm)
 
 
 def without_pictures(html: str) -> str:

@@ -47,6 +47,7 @@ class Curve:
     hollow: bool = False
     size: float | None = None  # of a mark
     texts: Sequence[str] = ()
+    texts_below: bool = False  # the marks, where others stand above
     marker: str = "o"
 
 
@@ -213,9 +214,10 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[floa
         markeredgewidth=1.1 if curve.hollow else 0,
         clip_on=False,  # all of it lies within the limits
     )
+    place = (-6, -15) if curve.texts_below else (6, 5)
     for x, height, text in zip(curve.x, curve.y, curve.texts):
         axes.annotate(
-            text, (x, height), xytext=(6, 5), textcoords="offset points", color=colour, fontsize="small", clip_on=False
+            text, (x, height), xytext=place, textcoords="offset points", color=colour, fontsize="small", clip_on=False
         )
     if curve.low and curve.high and not curve.line:
         axes.vlines(curve.x, drawable(curve.low), drawable(curve.high), color=colour, linewidth=1.4, clip_on=False)

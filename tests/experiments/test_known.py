@@ -156,6 +156,8 @@ def test_the_command_takes_a_track_and_says_what_it_knows(tmp_path):
     assert "; 2 are to be trained" in said.output, said.output
     said = CliRunner().invoke(app, [*command, "--arm", "gru"])
     assert "has an arm 'gru'; there are glstm, glstm-best, lstm, lstm-best" in str(said.exception)
+    said = CliRunner().invoke(app, [*command, "--arm", "lstm", "--track", "best"])
+    assert "has an arm 'lstm' of the track best; there are glstm-best, lstm-best" in str(said.exception)
     finished(CHOICE, tmp_path)
     said = CliRunner().invoke(app, [*command, "--store", str(tmp_path / "elsewhere")])
     assert said.output.startswith(f"2 networks are known from {tmp_path}"), said.output

@@ -194,8 +194,18 @@ def test_networks_that_begin_with_more_open_units_than_the_sparse_path_takes_tra
     assert sorted(sorted(one.recipe.gate["sigma"] for one in part) for part in parts) == [
         [5.0, 10.0], [25.0], [50.0], [100.0],
     ]  # fmt: skip
+    odd = [{"mu": (500.0, 500.0)}, {"mu": 500.0}, {"sigma": (1.0, 2.0)}, {"sigma": 0.0}, {"sigma": 10}]
+    alone = [Wanted(narrow.changed(gate=gate)) for gate in odd]
+    assert sum(map(len, populations(alone, lambda recipe: 10))) == len(odd)
     open_ones = [Wanted(recipe.changed(options={"threshold": 0.0})) for recipe in recipes]
     assert len(populations(open_ones, lambda recipe: 10)) == 1
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_on_a_small_scale_the_tries_still_differ(name):
+    for arm in EXPERIMENTS[name].at(TINY).arms:
+        tried = [recipe for (recipe,) in arm.searched()]
+        assert len(set(map(str, tried))) == len(tried)
 
 
 def test_no_more_train_together_than_is_asked_for():

@@ -15,7 +15,7 @@ from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
 from glstm.report.results import LEARNT, Arm, Missing, Result, Run, Search, Try
 from glstm.report.tables import document
-from glstm.report.words import answer, five_rows, not_all_learn, not_yet, notes
+from glstm.report.words import answer, at_an_edge, chosen, five_rows, not_all_learn, not_yet, notes
 
 NEVER = 10_000
 MACHINE = {"device": "a device", "commit": "0123456789abcdef", "software": {"torch": "2"}}
@@ -256,6 +256,43 @@ def test_a_choice_at_the_edge_of_a_grid_or_worse_than_the_papers_is_noted():
     assert line == "LSTM: the number of epochs chosen is the largest of the grid, so a larger one may be better."
 
 
+def test_searches_of_different_length_are_not_compared_and_each_says_its_own():
+    table = named(made_up(), "table1-smnist")
+    paper, own = (replace(table.arm(key), search=None) for key in ("lstm", "lstm-best"))
+    worse, better = (Search([Try({"lr": 1e-3}, False, error, 1e6)], 0, 120) for error in (0.03, 0.02))
+    arms = [replace(paper, search=better), replace(own, search=worse)]
+    assert "lower by the paper's recipe (2.00 %)" in notes(replace(table, arms=arms), "best")[0]
+    arms[1] = replace(own, search=replace(worse, epochs=40))
+    assert notes(replace(table, arms=arms), "best") == []
+    adding = replace(own, search=replace(worse, epochs=150, steps=1000))
+    assert chosen(replace(table, arms=[adding]), "best") == [
+        "LSTM: rate 0.001 (validation error 3.00 % after 150 epochs of 1000 steps, of 1 tries)."
+    ]
+
+
+def test_the_edge_of_a_grid_is_said_below_the_table():
+    results = made_up()
+    assert at_an_edge(results, "best") == at_an_edge(results, "paper") == ""
+    for name in ("table1-smnist", "table2-pmnist"):
+        table = named(results, name)
+        for key in ("glstm-best", "lstm-best"):
+            own = table.arm(key)
+            changed = replace(own, search=replace(own.search, chosen=len(own.search.tries) - 1))
+            table.arms[table.arms.index(own)] = changed
+    said = at_an_edge(results, "best")
+    assert said == (
+        "The largest value that was tried was chosen, so a larger one may be better: the rate of both networks on "
+        "sequential MNIST, permuted MNIST."
+    )
+    assert said in document(results)
+    assert at_an_edge(results, "paper") == ""
+    cifar = named(results, "table1-scifar")
+    own = cifar.arm("lstm-best")
+    last = replace(own, search=replace(own.search, chosen=len(own.search.tries) - 1))
+    cifar.arms[cifar.arms.index(own)] = last
+    assert at_an_edge(results, "best").endswith("; the rate of the LSTM on sequential CIFAR-10.")
+
+
 def test_a_table_says_where_not_every_seed_learns():
     results = made_up()
     assert not_all_learn(results, "paper") == not_all_learn(results, "best") == ""
@@ -264,8 +301,8 @@ def test_a_table_says_where_not_every_seed_learns():
         run.curve["test_error"][:] = [0.6] * len(run.curve["test_error"])
     said = not_all_learn(results, "paper")
     assert said == (
-        "Not every seed learns its task: on sequential CIFAR-10 3 of 10 of the LSTM's are under 50 % after "
-        f"{plain.epochs} epochs. A difference there is one of speed before it is one of the end."
+        "Not every seed learns its task: on sequential CIFAR-10 3 of the LSTM's 10 seeds were ever under 50 % in "
+        f"{plain.epochs} epochs. Networks that have not settled do not say where they would end."
     )
     assert said in document(results)
     assert said in unescape(page(results)).replace("\u00a0", " ")
@@ -308,6 +345,32 @@ def test_the_frontier_shows_seeds_means_and_the_paper():
     for line in lines:  # the more operations, the lower the error
         assert list(line.x) == sorted(line.x)
         assert list(line.y) == sorted(line.y, reverse=True)
+
+
+def test_the_first_screen_has_the_points_whose_limits_were_set_beforehand():
+    results = made_up()
+    for run in named(results, "frontier").arm("moved-0.25").runs:  # another network than that of the lower limit
+        run.summary["recipe"]["units"] = 220
+        for row in run.summary["probes"]["thresholds"]:
+            row |= {"error": 0.001, "cached_ops": 2e6}
+    *_, cheaper = answer(results)
+    assert cheaper == (
+        "Cheaper? With units closed a g-LSTM is at 0.20 % with 1 M and at 0.10 % with 2 M operations a sequence, where "
+        "images move in training. The cheapest LSTM that is as good, of LSTMs with 4, 8, 16, 32, 64, 110 units: for "
+        "0.20 % none that was tested; for 0.10 % none that was tested."
+    )
+    for run in named(results, "small").arm("lstm-64").runs:
+        run.curve["test_error"][-1] = 0.0015
+    *_, cheaper = answer(results)
+    assert cheaper.endswith(": for 0.20 % 46 M (64 units, 0.15 %); for 0.10 % none that was tested.")
+    plain = [arm for arm in named(results, "frontier").arms if not arm.moved]
+    results = [replace(one, arms=plain) if one.name == "frontier" else one for one in results]
+    *_, cheaper = answer([unfinished(one, "lstm-4", "lstm-8") if one.name == "small" else one for one in results])
+    assert "a sequence, without augmentation. The" in cheaper
+    assert cheaper.endswith(". LSTMs of 4 units, 8 units are not tested yet.")
+    *_, cheaper = answer([one for one in results if one.name not in ("frontier", "small")])
+    assert cheaper.startswith("Cheaper? With units closed a g-LSTM is at 0.20 % with 1 M operations a sequence, ")
+    assert cheaper.endswith(". LSTMs of fewer units are not tested yet.")
 
 
 def test_of_equal_points_one_is_shown_as_unbeaten():

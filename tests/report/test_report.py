@@ -94,7 +94,8 @@ def test_figures_are_those_of_the_json(results):
     text = document(load(results, ["two", "one"]))
     assert text.index("Title two") < text.index("Title one")
     assert "| g &#60;b> | 1.30 % | 4.00 ± 1.41 % | 2 | 2 of 2 seeds |  | 3 | 0.250 | 9.0 % | 0.99 M |" in text
-    assert "| LSTM |  | 80.00 % | 1 | never (1 seed) | 85.00 % | 2 | 0.500 |  | 2 M |" in text
+    # Operations are those of the last epoch, so they do not stand beside the figure of an earlier one.
+    assert "| LSTM |  | 80.00 % | 1 | never (1 seed) | 85.00 % | 2 | 0.500 |  |  |" in text
     assert "Not finished yet: a third." in text
     assert "Not finished yet: a fourth." in text
     assert "a third: 2 of 3 tries are trained." in text
@@ -273,6 +274,11 @@ def set_in(*path_and_value):
             set_in("arms", 0, "search", "tries", 1, "change", "lr", [0.001]),
             "tries[1].change.lr should be a finite number",
         ),
+        (
+            set_in("arms", 0, "search", "tries", 1, "change", "epochs", "many"),
+            "change.epochs should be a whole number",
+        ),
+        (set_in("arms", 0, "search", "epochs", "many"), "search.epochs should be a whole number"),
         (set_in("arms", 0, "search", "tries", 1, "change", "data", 1), "tries[1].change.data should be"),
         (set_in("arms", 0, "runs", 1, "recipe", {}), "the recipe of run 2 of the arm 'g' has no 'task'"),
         (set_in("arms", 0, "runs", 1, "curve", "epoch", []), "the curve of run 2 of the arm 'g' must have one length"),

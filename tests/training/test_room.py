@@ -77,6 +77,16 @@ def test_where_all_units_are_open_it_computes_all(without_graphs):
     assert found._rooms == {4: None}
 
 
+@pytest.mark.parametrize("spare", [0, 1])
+def test_with_few_samples_it_computes_all(without_graphs, monkeypatch, spare):
+    found = thrifty(RECIPES)
+    samples = len(RECIPES) * THRIFTY.batch
+    monkeypatch.setattr(room_module, "FEWEST", samples + spare)
+    found.start(1)
+    found.step()
+    assert (found._rooms[THRIFTY.batch] is None) == bool(spare)
+
+
 def test_what_cannot_be_counted_beforehand(without_graphs):
     def known(*recipes):
         found = population(list(recipes))

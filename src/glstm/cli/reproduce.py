@@ -87,9 +87,11 @@ def reproduce(
         raise UserError(f"there is no experiment {unknown[0]!r}; there are {', '.join(EXPERIMENTS)}, and all")
     require_folder(data)
     chosen = [one.at(SMALL if small else None) for one in EXPERIMENTS.values() if one.name in names or "all" in names]
-    keys = {one.key for experiment in chosen for one in experiment.arms}
+    keys = {one.key for experiment in chosen for one in experiment.only(track).arms}
     if unknown := sorted(set(arm or ()) - keys):
-        raise UserError(f"no experiment named here has an arm {unknown[0]!r}; there are {', '.join(sorted(keys))}")
+        which = f" of the track {track}" if track else ""
+        known = ", ".join(sorted(keys)) or "none"
+        raise UserError(f"no experiment named here has an arm {unknown[0]!r}{which}; there are {known}")
     keep = Store(store or Path("runs/small" if small else "runs/reproduce"))
     results = out or (Path("runs/small/results") if small else Path("results"))
     if known := adopt(chosen, results, keep):

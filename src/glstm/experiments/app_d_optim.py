@@ -13,7 +13,7 @@ def variant(key: str, name: str, **changes: Any) -> tuple[Arm, Arm]:
     gated = PAPER.changed(**changes)
     return (
         Arm(f"glstm-{key}", f"g-LSTM, {name}", gated, twin=f"lstm-{key}"),
-        Arm(f"lstm-{key}", f"LSTM, {name}", gated.changed(cell="lstm", clip=CLIP, **changes)),
+        Arm(f"lstm-{key}", f"LSTM, {name}", gated.changed(cell="lstm", clip=CLIP)),
     )
 
 

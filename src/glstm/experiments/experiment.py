@@ -111,13 +111,12 @@ class Scale:
         recipe = self.recipe(arm.recipe)
         at_epoch = None if arm.at_epoch is None else min(arm.at_epoch, recipe.epochs)
         search = None if arm.search is None else self.recipe(arm.search)
-        tries, search_tries = (
-            tuple(change | ({"epochs": recipe.epochs} if "epochs" in change else {}) for change in some[: self.tries])
-            for some in (arm.tries, arm.search_tries)
-        )
+        own = {"epochs": recipe.epochs}
+        tries = tuple(change | own if "epochs" in change else change for change in arm.tries[: self.tries])
         return replace(
             arm, recipe=recipe, seeds=arm.seeds[: self.seeds], at_epoch=at_epoch,
-            search=search, tries=tries, search_tries=search_tries, most_operations=None, held_out=self.test_size,
+            search=search, tries=tries, search_tries=arm.search_tries[: self.tries],
+            most_operations=None, held_out=self.test_size,
         )  # fmt: skip
 
     def recipe(self, recipe: Recipe) -> Recipe:

@@ -13,7 +13,7 @@ from glstm.models import SequenceModel
 from glstm.recipes import Recipe, make_model
 from glstm.training.evaluate import cell_cost, cost, error_sums, evaluating, threshold_at
 
-UNITS_SHOWN = 3  # of those that open, early, in the middle, and late
+UNITS_SHOWN = 3  # early, in the middle, and late
 FLOW_SAMPLES = 500  # of the first epoch of training, for the gradient flow
 
 
@@ -79,16 +79,17 @@ def _gradient_flow(model: nn.Module, task: Task) -> list[float]:
 
 def _one_sequence(model: SequenceModel, task: Task) -> dict[str, Any]:
     """What some units hold while the network reads the first test sequence, whose steps have one number each."""
-    layer, x = model.layer, task.test_samples(slice(0, 1))[0]
-    times = torch.arange(1.0, task.steps + 1, device=x.device)
-    k, state, held = layer.openness(times)[0], None, []
-    with evaluating(model):
+    layer, x, times = model.layer, task.test_samples(slice(0, 1))[0], task.grid()
+    state, held = None, []
+    with evaluating(model), torch.no_grad():
+        k = layer.openness(times)[0]
         for step, time in enumerate(times):
             _, state = layer(x[step : step + 1], state, times=time[None])
             held.append(torch.stack([part[0, 0] for part in state]))
     h, c = torch.stack(held).unbind(1)  # (T, H) each
     opening = k.gt(0).any(0).nonzero()[:, 0]
-    ordered = opening[k[:, opening].argmax(0).argsort(stable=True)]  # by the moment at which they are the most open
+    # By the moment at which they are the most open; units of an LSTM, which always are, by their number.
+    ordered = opening[k[:, opening].argmax(0).argsort(stable=True)]
     places = [(2 * number + 1) * len(ordered) // (2 * UNITS_SHOWN) for number in range(UNITS_SHOWN)]
     shown = [int(ordered[place]) for place in places] if len(ordered) else []
     units = [

@@ -25,7 +25,7 @@ def left_open(recipe: Recipe) -> Tries:
     """Four tries. On CIFAR-10, how long; else for gates whose rate the paper does not give, the rate; for others,
     clipping."""
     if recipe.task == "scifar":
-        return tuple({"init": init, "epochs": epochs} for init, epochs in product(STARTS, CIFAR_EPOCHS))
+        return tuple({"init": init, "epochs": epochs} for epochs, init in product(CIFAR_EPOCHS, STARTS))
     if recipe.cell == "glstm" and recipe.task != "adding":
         return tuple({"init": init, "gate_lr": rate} for init, rate in product(STARTS, GATE_RATES))
     return tuple({"init": init, "clip": clip} for init, clip in product(STARTS, CLIPS))

@@ -18,6 +18,7 @@ from glstm.experiments.experiment import Experiment
 from glstm.experiments.probes import joined, operations, probe
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
+from glstm.ops.gpu import sparse
 from glstm.ops.gpu.scan import tiles_of
 from glstm.recipes import Recipe, make_task, model_maker
 from glstm.storage import write_json
@@ -26,7 +27,7 @@ from glstm.training.fabric import Processes, make_fabric, set_matmul
 from glstm.training.loop import Run, Trainer
 
 UNKNOWN = {"device": "an unknown machine", "commit": "unknown", "software": {}}
-MOST_OPEN = 24  # units at once, on average: the sparse path takes 31, and some moments lie close to each other
+MOST_OPEN = 8 * (sparse.MOST_BLOCKS - 1)  # units at once, on average: a block of 8 to spare where moments lie close
 CLOSED_TOGETHER = 6  # networks whose units are closed take the sparse path, which is fast for many samples at once
 ON_A_CPU = 3  # there networks run one after the other: a few at a time, so that some are finished soon
 
@@ -100,12 +101,16 @@ def _closes(recipe: Recipe) -> bool:
 
 
 def _crowding(recipe: Recipe) -> int:
-    """By how many powers of two more of its units are open at once, when training begins, than the sparse path takes:
-    one such network keeps all that train with it on the dense path until its gates have closed."""
-    mu, sigma = (recipe.gate.get(name) for name in ("mu", "sigma"))
-    if not (_closes(recipe) and isinstance(mu, tuple) and isinstance(sigma, float)):
+    """0: when training begins, the sparse path can take it. Each step more: twice as many units are open at once.
+
+    Such a network keeps all that train with it on the dense path until its gates have closed.
+    """
+    mu, sigma, threshold = recipe.gate.get("mu"), recipe.gate.get("sigma"), recipe.options.get("threshold", 0.0)
+    if not isinstance(mu, tuple) or not isinstance(sigma, int | float) or not 0 < threshold < 1:
         return 0
-    steps = 2 * sigma * math.sqrt(-math.log(recipe.options["threshold"]))
+    if mu[1] <= mu[0] or sigma == 0:
+        return 0
+    steps = 2 * abs(sigma) * math.sqrt(-math.log(threshold))  # for which a unit is open
     return max(0, math.ceil(math.log2(recipe.units * steps / (mu[1] - mu[0]) / MOST_OPEN)))
 
 

@@ -46,7 +46,11 @@ class Outcome:
                 arm.tries, arm.searched(), self.errors, self.operations, strict=True
             )
         ]
-        return {"chosen": self.chosen, "seeds": SEARCH_SEEDS, "tries": tries}
+        first = arm.searched()[0][0]
+        lengths = {"epochs": first.epochs, "steps": first.data.get("steps")}  # such as fewer than what is tested
+        if any("epochs" in change for change in arm.tries):
+            lengths["epochs"] = None  # each of the tries says its own
+        return {"chosen": self.chosen, "seeds": SEARCH_SEEDS, **lengths, "tries": tries}
 
 
 def outcome(arm: Arm, store: Store) -> Outcome:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 PROBE = "one sequence"
 WIDTH, ROW = 420 / 72, 62 / 72  # inches, at 72 units
 CAPTION = (
-    "The first test digit, pixel by pixel, and what three units of each network hold while they read it: the cell c, "
-    "and grey where the unit is open. A unit of the LSTM changes at every step, one of the g-LSTM in its window only; "
-    "before and after that, nothing is computed for it."
+    "The first test digit, pixel by pixel, and what some units of each network hold while they read it: the cell c, "
+    "and grey where the unit is open. A unit of the LSTM may change at every step, one of the g-LSTM in its window "
+    "only; before and after that, nothing is computed for it."
 )
 
 

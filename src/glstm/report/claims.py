@@ -36,7 +36,6 @@ from glstm.report.frontier import (
     kind_of,
     points,
     searched,
-    unbeaten,
 )
 from glstm.report.intervals import difference
 from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, percent, spread
@@ -319,25 +318,28 @@ def _thrift(results: Results) -> Claim:
     badge = _badge(judged, len(good), len(gated))
     says = "At a given error a g-LSTM with narrow gates takes fewer operations than a smaller LSTM."
     if in_short:
-        in_short += "." if finished(results, SMALL) else ". Small LSTMs are not tested yet."
+        small = results.get(SMALL)
+        lacking = [arm.name.removeprefix("LSTM, ") for arm in small.missing] if small else ["fewer units"]
+        in_short += f". LSTMs of {', '.join(lacking)} are not tested yet." if lacking else "."
     evidence = [(CLOSED, rows)] if gated else []
     return Claim(says, "ours", badge, _sentence(badge, parts), evidence, PICTURE, in_short)
 
 
 def _thrift_in_short(gated: list[Point], plain: list[Point]) -> str:
-    """The cheapest and the best of those that no other beats; where images move, if there are such networks."""
-    moved = [point for point in gated if point.arm.moved]
-    first, *_, last = 2 * unbeaten(moved or gated)
-    said = f"{percent(first.error)} with {millions(first.operations)} operations a sequence"
-    if last is not first:
-        said += f" and at {percent(last.error)} with {millions(last.operations)}"
+    """The points of the frontier, whose limits of operations were set beforehand; where images move, if there are such.
+    Without any, the cheapest network."""
+    limited = [point for point in gated if point.arm.most_operations is not None]
+    moved = [point for point in limited if point.arm.moved]
+    shown = sorted(moved or limited, key=lambda point: point.arm.most_operations or 0.0)
+    shown = shown or [min(gated, key=lambda point: point.operations)]
     where = "where images move in training" if moved else "without augmentation"
-    text = f"A g-LSTM with units closed is at {said}, {where}; {_as_good(cheapest(plain, first.error))}"
-    if last is first:
-        return text
-    rival = cheapest(plain, last.error)
-    none = "none is as good as the second" if rival is None else f"as good as the second: {_rival(rival)}"
-    return f"{text}, and {none}"
+    said = " and at ".join(f"{percent(point.error)} with {millions(point.operations)}" for point in shown)
+    sizes = ", ".join(str(units) for units in sorted({point.arm.runs[0].recipe["units"] for point in plain}))
+    rivals = "; ".join(f"for {percent(point.error)} {_rival(cheapest(plain, point.error))}" for point in shown)
+    return (
+        f"With units closed a g-LSTM is at {said} operations a sequence, {where}. The cheapest LSTM that is as good, "
+        f"of LSTMs with {sizes} units: {rivals}"
+    )
 
 
 def _by_validation(tried: list[Searched]) -> str:

@@ -16,9 +16,9 @@ from glstm.report.words import (
     SMALL_SCALE,
     TITLE,
     answer,
+    caveats,
     earlier,
     five_rows,
-    not_all_learn,
     not_yet,
     notes,
     origin,
@@ -61,7 +61,7 @@ def _first_screen(results: list[Result]) -> str:
     said = "".join(f"<li>{_emphasised(sentence)}</li>" for sentence in answer(results))
     by_track = [
         f"<h3>{escape(TRACKS[track])}</h3>{table(five_rows(results, track), stacked=True)}"
-        + (f"<p>{escape(text)}</p>" if (text := not_all_learn(results, track)) else "")
+        + "".join(f"<p>{escape(text)}</p>" for text in caveats(results, track))
         for track in ("paper", "best")
     ]
     return (

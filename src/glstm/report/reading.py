@@ -153,7 +153,8 @@ def _search(content: Any, where: str) -> Search | None:
     found = [_checked(one, TRY, f"try {number} of {where}") for number, one in enumerate(content["tries"], 1)]
     if content["chosen"] is not None and not 0 <= content["chosen"] < len(found):
         raise Malformed(f"{where} chose number {content['chosen']} of {len(found)} tries, counted from 0")
-    return Search([Try(**{name: one[name] for name in TRY}) for one in found], content["chosen"])
+    lengths = {name: content.get(name) for name in ("epochs", "steps")}
+    return Search([Try(**{name: one[name] for name in TRY}) for one in found], content["chosen"], **lengths)
 
 
 def _run(content: Any, where: str) -> dict[str, Any]:

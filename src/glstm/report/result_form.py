@@ -97,7 +97,7 @@ _search = entries(
         "tries": items(
             entries(
                 {
-                    "change": entries({}, {"lr": figure, "data": things}, others=anything),
+                    "change": entries({}, {"lr": figure, "epochs": whole(1), "data": things}, others=anything),
                     "diverged": flag,
                     "validation": maybe(figure),
                     "operations": maybe(number(0, LARGEST)),
@@ -107,6 +107,7 @@ _search = entries(
             least=1,
         ),
     },
+    {"epochs": maybe(whole(1)), "steps": maybe(whole(1))},
     others=anything,
 )
 

@@ -19,7 +19,7 @@ EARLY = 100  # steps at the start of a sequence, for the gradient that reaches t
 TRACKS = {
     "paper": "By the paper's recipe",
     "best": "Each network at its best",
-    "given": "One recipe, nothing chosen",
+    "given": "Given recipes, nothing chosen here",
 }
 
 # The error at which a network counts as having learnt the task. An LSTM of the paper gets there, or nearly.
@@ -106,6 +106,8 @@ class Try:
 class Search:
     tries: list[Try]
     chosen: int | None  # None: not all of the tries are trained
+    epochs: int | None = None  # of its networks; None: not known, or each of the tries says its own
+    steps: int | None = None  # of its sequences, where a task may have any length
 
     @property
     def best_so_far(self) -> Try | None:

@@ -11,10 +11,10 @@ from glstm.report.words import (
     SMALL_SCALE,
     TITLE,
     answer,
+    caveats,
     chosen,
     earlier,
     five_rows,
-    not_all_learn,
     not_yet,
     notes,
     origin,
@@ -50,7 +50,8 @@ def openness(arm: Arm) -> list[str]:
     if not arm.finished:
         return ["", "", ""]
     mean_k = f"{mean(run.curve['mean_k'][arm.epochs - 1] for run in arm.finished):.3f}" if arm.cell != "lstm" else ""
-    operations = millions(mean(arm.operations)) if arm.operations else ""
+    measured_then = arm.at_epoch is None or arm.at_epoch == arm.runs[0].recipe["epochs"]  # they are of the last epoch
+    operations = millions(mean(arm.operations)) if arm.operations and measured_then else ""
     if arm.at_threshold is None:
         return [mean_k, "", operations]
     rows = [run.at_threshold(arm.at_threshold) for run in arm.finished]
@@ -108,7 +109,7 @@ def document(results: list[Result]) -> str:
     ]
     for track in ("paper", "best"):
         parts += [f"**{TRACKS[track]}**", markdown(five_rows(results, track))]
-        parts += [text] if (text := not_all_learn(results, track)) else []
+        parts += caveats(results, track)
     parts += ["## The claims", *(f"- {_said(claim)}" for claim in claims(results)), "## Every experiment", HOW]
     for result in results:
         parts += [f"### {plain(result.title)}", plain(result.question)]

@@ -23,9 +23,11 @@ HOW = (
     f"not trained with (seed 100, mean of the last {LAST} epochs); these networks are never tested. The chosen recipe "
     "is trained on all training images from other seeds, and tested; the last epoch is quoted, mean ± standard "
     "deviation over seeds. 'By the paper's recipe': values that the paper leaves open are chosen for each network by "
-    "itself, with four tries each. 'Each network at its best': the same grid for every network, with images that move "
-    "by a pixel offered to all. A difference has Welch's 95 % interval. Operations are counted exactly, for every "
-    "network in the same way; the paper's 7.6 M is about 0.92 M in this count."
+    "itself, with four tries each. 'Each network at its best': one grid for both networks of a task, with images that "
+    "move by a pixel offered to both. Some searches train for fewer epochs than what is tested, or on shorter "
+    "sequences: each says so. docs/experiments.md has the grids, and says which were moved after they had been used. "
+    "A difference has Welch's 95 % interval. Operations are counted exactly, for every network in the same way; the "
+    "paper's 7.6 M is about 0.92 M in this count."
 )
 SMALL_SCALE = "On a small scale: nothing here is to be quoted."
 NOT_YET = "not repeated yet"
@@ -107,13 +109,18 @@ def not_all_learn(results: list[Result], track: str) -> str:
     for result, *both in pairs(found, track, [*TASKS]):
         for whose, arm in zip(("g-LSTM", "LSTM"), both, strict=True):
             learnt = sum(epoch < inf for epoch in arm.learnt)
-            if learnt < len(arm.runs):
-                share = f"{learnt} of {len(arm.runs)} of the {whose}'s"
-                parts.append(f"on {TASKS[result.name]} {share} are under {level(arm)} after {arm.epochs} epochs")
+            if learnt < len(arm.finished):
+                share = f"{learnt} of the {whose}'s {len(arm.finished)} seeds"
+                parts.append(f"on {TASKS[result.name]} {share} were ever under {level(arm)} in {arm.epochs} epochs")
     if not parts:
         return ""
-    speed = "A difference there is one of speed before it is one of the end."
-    return f"Not every seed learns its task: {', '.join(parts)}. {speed}"
+    settled = "Networks that have not settled do not say where they would end."
+    return f"Not every seed learns its task: {', '.join(parts)}. {settled}"
+
+
+def caveats(results: list[Result], track: str) -> list[str]:
+    """What the table of five tasks does not show."""
+    return [text for text in (not_all_learn(results, track), at_an_edge(results, track)) if text]
 
 
 def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
@@ -191,8 +198,46 @@ def chosen(result: Result, track: str) -> list[str]:
             continue
         one = search.tries[search.chosen]
         error = "diverged" if one.validation is None else result.form(one.validation)
-        lines.append(f"{name}: {said(one.change)} (validation error {error}, of {len(search.tries)} tries).")
+        lines.append(
+            f"{name}: {said(one.change)} (validation error {error}{_lengths(search)}, of {len(search.tries)} tries)."
+        )
     return lines
+
+
+def _lengths(search: Search) -> str:
+    """How long its networks trained, and on what: not always as long as what is tested."""
+    epochs = f" after {search.epochs} epochs" if search.epochs else ""
+    return epochs + (f" of {search.steps} steps" if epochs and search.steps else "")
+
+
+EDGES = {"lr": "rate", "epochs": "number of epochs"}
+
+
+def edges(search: Search | None) -> list[str]:
+    """Which of the values chosen are the largest that were tried."""
+    one = _chosen(search)
+    found = []
+    for name, words in EDGES.items():
+        values = {tried.change[name] for tried in _tries(search) if name in tried.change}
+        if one is not None and len(values) > 1 and one.change.get(name) == max(values):
+            found.append(words)
+    return found
+
+
+def at_an_edge(results: list[Result], track: str) -> str:
+    """Of the five tasks, where a larger value than any that was tried may be better."""
+    found: Results = {result.name: result for result in results}
+    places: dict[str, list[str]] = {}
+    for result, gated, plain in pairs(found, track, [*TASKS]):
+        ours, theirs = edges(gated.search), edges(plain.search)
+        for words in dict.fromkeys(ours + theirs):
+            whose = (
+                "both networks" if words in ours and words in theirs else "the g-LSTM" if words in ours else "the LSTM"
+            )
+            places.setdefault(f"{words} of {whose}", []).append(TASKS[result.name])
+    parts = [f"the {what} on {', '.join(tasks)}" for what, tasks in places.items()]
+    why = "The largest value that was tried was chosen, so a larger one may be better"
+    return f"{why}: {'; '.join(parts)}." if parts else ""
 
 
 def notes(result: Result, track: str) -> list[str]:
@@ -201,15 +246,14 @@ def notes(result: Result, track: str) -> list[str]:
     own = {arm.key: arm for arm in (*result.arms, *result.missing) if arm.search is not None}
     for arm in (arm for arm in own.values() if arm.track == track):
         one = _chosen(arm.search)
-        for name, words in (("lr", "rate"), ("epochs", "number of epochs")):
-            values = {tried.change[name] for tried in _tries(arm.search) if name in tried.change}
-            if one is not None and len(values) > 1 and one.change.get(name) == max(values):
-                found.append(
-                    f"{arm.name}: the {words} chosen is the largest of the grid, so a larger one may be better."
-                )
+        found += [
+            f"{arm.name}: the {words} chosen is the largest of the grid, so a larger one may be better."
+            for words in edges(arm.search)
+        ]
         other = own.get(arm.key.removesuffix("-best")) if track == "best" else None
         before = None if other is None or other is arm else _chosen(other.search)
-        if one and before and (one.validation or 0.0) > (before.validation or inf):
+        as_long = arm.search and other and other.search and arm.search.epochs == other.search.epochs
+        if one and before and as_long and (one.validation or 0.0) > (before.validation or inf):
             found.append(
                 f"{arm.name}: in the searches its validation error was lower by the paper's recipe "
                 f"({result.form(before.validation or 0.0)}) than in this grid ({result.form(one.validation or 0.0)})."

@@ -76,7 +76,9 @@ class OpenUnits:
         return self.room
 
     def _worthwhile(self, tables: list[choice.Counts]) -> bool:
-        """Without a graph, a call of few samples does not count, because it would have to wait at every step."""
+        """By estimated time, unless there are few samples. A population counts from fewer samples on than a call
+        without a graph (`choice.WORTH_COUNTING`), which would wait for the device at every step: so the two may take
+        different paths, and differ by rounding."""
         if len(self.stack.models) * self.batch < FEWEST:
             return False
         layer: Any = self.stack.models[0].layer
