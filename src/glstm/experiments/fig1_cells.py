@@ -7,7 +7,7 @@ EXPERIMENT = Experiment(
     title="What a cell of each network does (Fig. 1)",
     question="When does a unit change what it holds?",
     arms=(
-        Arm("lstm", "LSTM", SMALL_LSTM, seeds=(0,), probes=("one sequence",)),
         Arm("glstm", "g-LSTM", THRIFTY, seeds=(0,), probes=("one sequence",)),
+        Arm("lstm", "LSTM", SMALL_LSTM, seeds=(0,), probes=("one sequence",)),
     ),
 )

@@ -61,7 +61,7 @@ def _first_screen(results: list[Result]) -> str:
     said = "".join(f"<li>{_emphasised(sentence)}</li>" for sentence in answer(results))
     by_track = [
         f"<h3>{escape(TRACKS[track])}</h3>{table(five_rows(results, track), stacked=True)}"
-        + "".join(f"<p>{escape(text)}</p>" for text in caveats(results, track))
+        + (f'<p class="soft">{escape(" ".join(texts))}</p>' if (texts := caveats(results, track)) else "")
         for track in ("paper", "best")
     ]
     return (
