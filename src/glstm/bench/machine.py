@@ -18,7 +18,8 @@ def processor() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
-                return f"{torch.get_num_threads()} cores of {line.split(':')[1].strip()}"
+                count = torch.get_num_threads()
+                return f"{count} {'core' if count == 1 else 'cores'} of {line.split(':')[1].strip()}"
     except OSError:
         pass
     return platform.processor() or platform.machine()
