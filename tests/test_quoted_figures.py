@@ -140,9 +140,9 @@ def section(name: str, start: str, end: str | None) -> str:
 
 QUOTING = {
     "README": ("README.md", "## Does the paper's result hold?", "## Where to go on"),
-    "protocol": ("docs/experiments.md", "## The protocol", "## What came out so far"),
-    "came out": ("docs/experiments.md", "## What came out so far", "## What is not repeated yet"),
-    "sceptic": ("docs/experiments.md", "## What is not repeated yet", None),
+    "came out": ("docs/experiments.md", "## What came out so far", "## The protocol"),
+    "protocol": ("docs/experiments.md", "## The protocol", "## A sceptical reviewer asks"),
+    "sceptic": ("docs/experiments.md", "## A sceptical reviewer asks", None),
 }
 
 

@@ -10,7 +10,7 @@ from glstm.experiments import EXPERIMENTS
 from glstm.recipes import Recipe
 from glstm.report import figures
 from glstm.report.claims import claims
-from glstm.report.frontier import is_beaten, points, searched, unbeaten
+from glstm.report.frontier import cheapest, is_beaten, points, searched, unbeaten
 from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
 from glstm.report.results import LEARNT, Arm, Missing, Result, Run, Search, Try
@@ -301,8 +301,9 @@ def test_a_table_says_where_not_every_seed_learns():
         run.curve["test_error"][:] = [0.6] * len(run.curve["test_error"])
     said = not_all_learn(results, "paper")
     assert said == (
-        "Not every seed learns its task: on sequential CIFAR-10 3 of the LSTM's 10 seeds were ever under 50 % in "
-        f"{plain.epochs} epochs. Networks that have not settled do not say where they would end."
+        "Not every seed learns its task: on sequential CIFAR-10 only 3 of the LSTM's 10 seeds reached 50 % in "
+        f"{plain.epochs} epochs (median at the end: 60.00 %). Networks that have not settled do not say where they "
+        "would end."
     )
     assert said in document(results)
     assert said in unescape(page(results)).replace("\u00a0", " ")
@@ -355,22 +356,39 @@ def test_the_first_screen_has_the_points_whose_limits_were_set_beforehand():
             row |= {"error": 0.001, "cached_ops": 2e6}
     *_, cheaper = answer(results)
     assert cheaper == (
-        "Cheaper? With units closed a g-LSTM is at 0.20 % with 1 M and at 0.10 % with 2 M operations a sequence, where "
-        "images move in training. The cheapest LSTM that is as good, of LSTMs with 4, 8, 16, 32, 64, 110 units: for "
-        "0.20 % none that was tested; for 0.10 % none that was tested."
+        "Cheaper? By the paper's recipe a charge for openness leaves 1 M of 79 M operations, and the error is 0.20 % "
+        "instead of 0.52 %. Trained for few operations, with units closed, g-LSTMs are at 0.20 % with 1 M and at "
+        "0.10 % with 2 M operations a sequence, with training images shifted at random by a pixel; of LSTMs with 4, 8, "
+        "16, 32, 64, 110 units, to reach 0.20 %, none is good enough, and to reach 0.10 %, none is good enough."
     )
     for run in named(results, "small").arm("lstm-64").runs:
         run.curve["test_error"][-1] = 0.0015
     *_, cheaper = answer(results)
-    assert cheaper.endswith(": for 0.20 % 46 M (64 units, 0.15 %); for 0.10 % none that was tested.")
+    assert cheaper.endswith("0.20 %, one needs 46 M (64 units, 0.15 %), and to reach 0.10 %, none is good enough.")
     plain = [arm for arm in named(results, "frontier").arms if not arm.moved]
     results = [replace(one, arms=plain) if one.name == "frontier" else one for one in results]
     *_, cheaper = answer([unfinished(one, "lstm-4", "lstm-8") if one.name == "small" else one for one in results])
-    assert "a sequence, without augmentation. The" in cheaper
+    assert "a sequence, without augmentation; of" in cheaper
     assert cheaper.endswith(". LSTMs of 4 units, 8 units are not tested yet.")
     *_, cheaper = answer([one for one in results if one.name not in ("frontier", "small")])
-    assert cheaper.startswith("Cheaper? With units closed a g-LSTM is at 0.20 % with 1 M operations a sequence, ")
+    assert "g-LSTMs are at 0.20 % with 1 M operations a sequence, " in cheaper
     assert cheaper.endswith(". LSTMs of fewer units are not tested yet.")
+
+
+def test_an_lstm_that_is_not_worse_by_more_than_chance_is_as_good():
+    results = made_up()
+    small = named(results, "small").arm("lstm-16")
+    found = {result.name: result for result in results}
+    wanted = next(point for point in points(found) if point.arm.most_operations)
+
+    def rival(*ends: float) -> object:
+        for run, end in zip(small.runs, ends, strict=True):
+            run.curve["test_error"][-1] = end
+        return cheapest([point for point in points(found) if point.arm is small], wanted)
+
+    assert rival(0.001, 0.001, 0.001) is not None  # lower
+    assert rival(0.003, 0.0031, 0.0032) is None
+    assert rival(0.001, 0.003, 0.005) is not None  # higher in the mean, but by chance
 
 
 def test_of_equal_points_one_is_shown_as_unbeaten():
@@ -387,11 +405,13 @@ def test_tracks_are_tables_of_their_own():
     for track in ("paper", "best"):
         rows = five_rows(results, track)[1:]
         assert len(rows) == 5
-        assert all(row[3].count("±") == 1 for row in rows)
+        gated = five_rows(results, track)[0].index("g-LSTM")
+        assert all(row[gated].count("±") == 1 for row in rows)
     assert five_rows([], "paper")[3] == ["sequential MNIST", "1.30 %", "1.80 %", *["not repeated yet"] * 2, "", ""]
     assert five_rows(results, "paper")[3][1:3] == ["1.30 %", "1.80 %"]  # as the experiments have it
-    for expected, found in zip(five_rows([], "best")[1:], five_rows(results, "best")[1:], strict=True):
-        assert expected[:3] == found[:3]
+    # The paper's figures are of its own recipe, and stand beside no other.
+    assert five_rows(results, "best")[0] == ["", "g-LSTM", "LSTM", "seeds", "difference, 95 % interval"]
+    assert five_rows([], "best")[3] == ["sequential MNIST", *["not repeated yet"] * 2, "", ""]
 
 
 def test_names_are_only_shown():

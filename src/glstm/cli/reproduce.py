@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from glstm.experiments.work import Wants
 
 
+SHARED = "networks: of its searches and its tests; one that several experiments need is trained once"
 Engines = Annotated[
     Literal["local", "ray"],
     typer.Option(
@@ -139,7 +140,7 @@ def trained_by(
 
 
 def _contents(experiments) -> Table:
-    table = Table("experiment", "what", "networks", box=None, pad_edge=False)
+    table = Table("experiment", "what", "networks", box=None, pad_edge=False, caption=SHARED, caption_justify="left")
     for one in experiments:
         decide = {recipe for arm in one.arms for some in arm.searched() for recipe in some}
         table.add_row(one.name, one.title, str(len(decide) + sum(len(arm.seeds) for arm in one.arms)))

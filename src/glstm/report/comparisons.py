@@ -22,6 +22,7 @@ PAPER = {  # errors of the g-LSTM and of the LSTM there
     "table1-scifar": ("41.10 %", "41.80 %"),
 }
 
+OF_THE_PAPER = ["paper: g-LSTM", "paper: LSTM"]  # columns
 Results = dict[str, Result]
 Pair = tuple[Result, Arm, Arm]  # a network with gates, and the plain one that it is compared with
 
@@ -72,7 +73,7 @@ def difference_in_words(result: Result, found: Difference) -> str:
 
 def ends(compared: list[Pair]) -> Rows:
     """Where both networks end, and whether the difference is more than chance."""
-    rows: Rows = [["", "paper: g-LSTM", "paper: LSTM", "g-LSTM", "LSTM", "seeds", "difference, 95 % interval"]]
+    rows: Rows = [["", *OF_THE_PAPER, "g-LSTM", "LSTM", "seeds", "difference, 95 % interval"]]
     for result, gated, plain in compared:
         paper = ["" if arm.paper is None else result.form(arm.paper) for arm in (gated, plain)]
         counts = [len(arm.runs) for arm in (gated, plain)]
@@ -80,3 +81,9 @@ def ends(compared: list[Pair]) -> Rows:
         own = [result.spread(arm.errors) for arm in (gated, plain)]
         rows.append([label(result, gated), *paper, *own, seeds, result.interval(gated.minus(plain))])
     return rows
+
+
+def without_the_paper(rows: Rows) -> Rows:
+    """Its figures are of its own recipe, and do not stand beside those of another."""
+    kept = [number for number, name in enumerate(rows[0]) if name not in OF_THE_PAPER]
+    return [[row[number] for number in kept] for row in rows]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean
 
+from glstm.report.intervals import difference
 from glstm.report.results import Arm, Result, Try
 
 # The paper's operating point, 8.2 % open: its error, and its operations by the exact count and by the paper's own.
@@ -91,10 +92,15 @@ def _one(one: Try, gated: bool, label: str = "") -> dict[str, Searched]:
     return {f"{kind} {label} {one.change}": Searched(kind, label, one.validation, one.operations)}
 
 
-def cheapest(every: list[Point], error: float) -> Point | None:
-    """The network with the fewest operations that is not above this error."""
-    able = [point for point in every if point.error <= error]
+def cheapest(every: list[Point], wanted: Point) -> Point | None:
+    """The network with the fewest operations that is as good: its error is not higher by more than chance."""
+    able = [point for point in every if not _is_worse(point, wanted)]
     return min(able, key=lambda point: point.operations, default=None)
+
+
+def _is_worse(point: Point, other: Point) -> bool:
+    found = difference(point.arm.errors, other.arm.errors)
+    return point.error > other.error and (found is None or found.higher)
 
 
 def is_beaten(point: Point, others: list[Point]) -> bool:
