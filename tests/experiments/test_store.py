@@ -61,7 +61,7 @@ def test_what_another_process_trains_is_left_to_it(tmp_path):
         assert ours == every[1:]
         said = CliRunner().invoke(app, command)
         assert said.exit_code == INTERRUPTED, said.output  # one was free, and there was no time to finish it
-        assert said.output.startswith("a network of 32 units")
+        assert said.output.startswith("a network of a search: 32 units")
         assert [path.parent for path in store.path.glob("*/config.json")] == [store.folder(every[0]).path]
     with store.claim(every) as ours:
         said = CliRunner().invoke(app, command)

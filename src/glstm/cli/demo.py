@@ -202,7 +202,11 @@ def _conclude(glstm: Contestant, lstm: Contestant, recipe, seconds: float, out: 
             f"{seconds:.0f} s",
         )
     console.print(table)
-    console.print(f"(open and operations: one sequence, units with k <= {THRESHOLD} closed, frozen work kept)")
+    console.print(
+        f"(at the end of the time, some batches after the last epoch above, with units at k <= {THRESHOLD} closed; "
+        "open: the share of units that are above it; operations: of one sequence, frozen work kept)",
+        highlight=False,
+    )
     if glstm.rows and (glstm.rows[-1].error or 0) >= SOLVED:
         console.print(
             f"The g-LSTM has not solved the task in {len(glstm.rows)} epochs. It takes about {USUAL_EPOCHS}, which a "

@@ -80,13 +80,13 @@ def populations(networks: Sequence[Wanted], room: Callable[[Recipe], int]) -> li
         own = sorted(alike, key=lambda one: (one.recipe.cell, str(one.recipe.options)))
         parts = math.ceil(len(own) / room(own[0].recipe))  # of about the same size
         found += [own[len(own) * n // parts : len(own) * (n + 1) // parts] for n in range(parts)]
-    return sorted(found, key=lambda population: (not _decides(population[0].recipe), population[0].recipe.epochs))
+    return sorted(found, key=lambda population: (not decides(population[0].recipe), population[0].recipe.epochs))
 
 
 ALIKE = ("task", "data", "units", "layers", "head", "segment", "optimizer", "batch", "epochs")
 
 
-def _decides(recipe: Recipe) -> bool:
+def decides(recipe: Recipe) -> bool:
     """Whether other networks wait for this one."""
     return "validation" in recipe.data
 
@@ -189,7 +189,7 @@ class Runner:
 
     def _trainer(self, task: Task, recipes: list[Recipe]) -> Trainer:
         makers, folders = [model_maker(one, task) for one in recipes], [self.store.folder(one) for one in recipes]
-        return Trainer(task, makers, recipes, folders, fabric=self.fabric, tests=not _decides(recipes[0]))
+        return Trainer(task, makers, recipes, folders, fabric=self.fabric, tests=not decides(recipes[0]))
 
     def _measure(self, one: Wanted, run: Run, task: Task, diverged: bool) -> None:
         """A network that diverged is recorded as such: another attempt would end in the same way."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from glstm.experiments.runner import Runner, Wanted, populations, room_on
+from glstm.experiments.runner import Runner, Wanted, decides, populations, room_on
 from glstm.fleet import Fleet
 from glstm.stopping import StopOnSignal
 from glstm.training.display import Display
@@ -103,4 +103,5 @@ def missing(wants: Wants, runner: Runner) -> list[Wanted]:
 def describe(population: list[Wanted]) -> str:
     recipe, count = population[0].recipe, len(population)
     networks = "a network" if count == 1 else f"{count} networks"
-    return f"{networks} of {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
+    what = "a search" if decides(recipe) else "what is tested"
+    return f"{networks} of {what}: {recipe.units} units, {recipe.epochs} epochs of {recipe.task}"
