@@ -13,8 +13,9 @@ from glstm.report.claims import claims
 from glstm.report.frontier import cheapest, is_beaten, points, searched, unbeaten
 from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
-from glstm.report.results import LEARNT, Arm, Missing, Result, Run, Search, Try
+from glstm.report.results import LEARNT, TRACKS, Arm, Missing, Result, Run, Search, Try
 from glstm.report.tables import document
+from glstm.report.tables import figures as figures_table
 from glstm.report.words import answer, at_an_edge, chosen, five_rows, not_all_learn, not_yet, notes
 
 NEVER = 10_000
@@ -410,6 +411,10 @@ def test_tracks_are_tables_of_their_own():
     assert five_rows([], "paper")[3] == ["sequential MNIST", "1.30 %", "1.80 %", *["not repeated yet"] * 2, "", ""]
     assert five_rows(results, "paper")[3][1:3] == ["1.30 %", "1.80 %"]  # as the experiments have it
     # The paper's figures are of its own recipe, and stand beside no other.
+    evidence = dict(claims(results)[1].evidence)
+    assert ["paper: g-LSTM" in evidence[TRACKS[track]][0] for track in ("paper", "best")] == [True, False]
+    rows = [figures_table(named(results, "table1-smnist"), track) for track in ("paper", "best")]
+    assert ["paper" in table[0] for table in rows] == [True, False]
     assert five_rows(results, "best")[0] == ["", "g-LSTM", "LSTM", "seeds", "difference, 95 % interval"]
     assert five_rows([], "best")[3] == ["sequential MNIST", *["not repeated yet"] * 2, "", ""]
 

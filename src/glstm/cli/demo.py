@@ -60,8 +60,8 @@ def demo(
     console.print(
         f"The adding task: {recipe.data['steps']} numbers, two of them marked; say the sum of those two.\n"
         f"Always answering 1 has an error of 0.167; below 0.01 the task is solved. Each network has {recipe.units} "
-        f"units and {seconds:.0f} s on one core.\nBoth have the recipe of the g-LSTM's paper. With biases for long "
-        "memories an LSTM learns this task, too: glstm train adding --cell lstm --chrono 1000.\n",
+        f"units and {seconds:.0f} s on one core.\nBoth have one recipe, which was made for the g-LSTM and this time. "
+        "With biases for long memories an LSTM learns it, too: glstm train adding --cell lstm --chrono 1000.\n",
         highlight=False,
     )
     _race(contestants, recipe, seconds, console)

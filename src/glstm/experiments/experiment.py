@@ -17,7 +17,7 @@ KEY = re.compile(r"[a-z0-9][a-z0-9._-]*")
 Probe = Literal["gates", "thresholds", "gradient flow", "as an LSTM", "one sequence", "pruned"]
 
 # By whose rules a network is trained. "paper": as the paper says, and where it says nothing, by validation. "best": any
-# recipe, by the same search for every network. "given": one recipe, nothing was chosen.
+# recipe, by the same search for both networks of a task. "given": fixed beforehand, or chosen by another experiment.
 Track = Literal["paper", "best", "given"]
 
 

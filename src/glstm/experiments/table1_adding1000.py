@@ -24,7 +24,7 @@ EXPERIMENT = Experiment(
     arms=(
         by_the_paper("glstm", "g-LSTM", G_LSTM, paper=3.8e-5, seeds=TEN_SEEDS, probes=("gates",), twin="lstm"),
         by_the_paper("lstm", "LSTM", LSTM, paper=1.4e-3, seeds=TEN_SEEDS),
-        best("glstm-best", "g-LSTM", BEST, twin="lstm-best"),
-        best("lstm-best", "LSTM", BEST.changed(cell="lstm")),
+        best("glstm-best", "g-LSTM", BEST, paper=3.8e-5, twin="lstm-best"),
+        best("lstm-best", "LSTM", BEST.changed(cell="lstm"), paper=1.4e-3),
     ),
 )

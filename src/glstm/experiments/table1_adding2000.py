@@ -26,7 +26,7 @@ EXPERIMENT = Experiment(
             paper=1.3e-3, seeds=TEN_SEEDS, probes=("gates",), twin="lstm",
         ),
         by_the_paper("lstm", "LSTM", LSTM, shorter.LSTM, paper=1.6e-1, seeds=TEN_SEEDS),
-        best("glstm-best", "g-LSTM", BEST, shorter.BEST, twin="lstm-best"),
-        best("lstm-best", "LSTM", BEST.changed(cell="lstm"), shorter.BEST.changed(cell="lstm")),
+        best("glstm-best", "g-LSTM", BEST, shorter.BEST, paper=1.3e-3, twin="lstm-best"),
+        best("lstm-best", "LSTM", BEST.changed(cell="lstm"), shorter.BEST.changed(cell="lstm"), paper=1.6e-1),
     ),
 )  # fmt: skip

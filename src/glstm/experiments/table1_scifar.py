@@ -21,7 +21,7 @@ EXPERIMENT = Experiment(
     arms=(
         by_the_paper("glstm", "g-LSTM", G_LSTM, paper=0.411, seeds=TEN_SEEDS, probes=("gates",), twin="lstm"),
         by_the_paper("lstm", "LSTM", LSTM, paper=0.418, seeds=TEN_SEEDS),
-        best("glstm-best", "g-LSTM", BEST, twin="lstm-best"),
-        best("lstm-best", "LSTM", BEST.changed(cell="lstm")),
+        best("glstm-best", "g-LSTM", BEST, paper=0.411, twin="lstm-best"),
+        best("lstm-best", "LSTM", BEST.changed(cell="lstm"), paper=0.418),
     ),
 )

@@ -16,7 +16,7 @@ EXPERIMENT = Experiment(
         by_the_paper("glstm", "g-LSTM", PAPER, paper=0.013, seeds=TEN_SEEDS, probes=("gates",), twin="lstm"),
         by_the_paper("lstm", "LSTM", LSTM, paper=0.018, seeds=TEN_SEEDS),
         by_the_paper("lstm-longer", "LSTM, longer", LONGER, LSTM, paper=0.018),
-        at_its_best("glstm-best", "g-LSTM", BEST, TRIES, seeds=TEN_SEEDS, twin="lstm-best"),
-        at_its_best("lstm-best", "LSTM", BEST.changed(cell="lstm"), TRIES, seeds=TEN_SEEDS),
+        at_its_best("glstm-best", "g-LSTM", BEST, TRIES, paper=0.013, seeds=TEN_SEEDS, twin="lstm-best"),
+        at_its_best("lstm-best", "LSTM", BEST.changed(cell="lstm"), TRIES, paper=0.018, seeds=TEN_SEEDS),
     ),
 )

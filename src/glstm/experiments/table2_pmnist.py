@@ -22,7 +22,7 @@ EXPERIMENT = Experiment(
         by_the_paper("glstm", "g-LSTM", G_LSTM, paper=0.075, seeds=TEN_SEEDS, probes=("gates",), twin="lstm"),
         by_the_paper("lstm", "LSTM", LSTM, paper=0.084, seeds=TEN_SEEDS),
         by_the_paper("lstm-longer", "LSTM, longer", LONGER, LSTM, paper=0.084),
-        best("glstm-best", "g-LSTM", BEST, twin="lstm-best"),
-        best("lstm-best", "LSTM", BEST.changed(cell="lstm")),
+        best("glstm-best", "g-LSTM", BEST, paper=0.075, twin="lstm-best"),
+        best("lstm-best", "LSTM", BEST.changed(cell="lstm"), paper=0.084),
     ),
 )

@@ -20,6 +20,7 @@ from glstm.report.comparisons import (
     is_sooner,
     label,
     level,
+    of_track,
     pairs,
 )
 from glstm.report.frontier import (
@@ -154,7 +155,7 @@ def _lower(results: Results) -> Claim:
         own = [*pairs(results, track, [*TASKS])]
         if not own:
             continue
-        evidence.append((TRACKS[track], ends(own)))
+        evidence.append((TRACKS[track], of_track(ends(own), track)))
         counted += [(found := gated.minus(plain)) is not None and found.lower for _, gated, plain in own]
         parts.append(_said_lower(track, own))
     badge = _badge(finished(results, *TASKS), sum(counted), len(counted))

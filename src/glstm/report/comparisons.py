@@ -83,7 +83,7 @@ def ends(compared: list[Pair]) -> Rows:
     return rows
 
 
-def without_the_paper(rows: Rows) -> Rows:
-    """Its figures are of its own recipe, and do not stand beside those of another."""
-    kept = [number for number, name in enumerate(rows[0]) if name not in OF_THE_PAPER]
+def of_track(rows: Rows, track: str) -> Rows:
+    """The paper's figures are of its own recipe, and stand in no row with those of another."""
+    kept = [number for number, name in enumerate(rows[0]) if track == "paper" or name not in OF_THE_PAPER]
     return [[row[number] for number in kept] for row in rows]

@@ -36,7 +36,7 @@ def figures(result: Result, track: str) -> Rows:
 
 
 def _row(result: Result, arm: Arm, twin: Arm | None) -> list[str]:
-    paper = "" if arm.paper is None else result.form(arm.paper)
+    paper = "" if arm.paper is None or arm.track == "best" else result.form(arm.paper)  # it is of another recipe
     seeds, gone = str(len(arm.runs)), len(arm.runs) - len(arm.finished)
     seeds += f", {gone} diverged" if gone else ""
     interval = "" if twin is None else result.interval(arm.minus(twin))

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from glstm.report.claims import OPEN, claims
-from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, pairs, without_the_paper
+from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, of_track, pairs
 from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
@@ -121,7 +121,7 @@ def five_rows(results: list[Result], track: str) -> Rows:
     head, *rows = ends(compared)
     known = {result.name: row for (result, _, _), row in zip(compared, rows)}
     table = [head, *(known.get(name) or _row_so_far(found.get(name), name, track) for name in TASKS)]
-    return table if track == "paper" else without_the_paper(table)
+    return of_track(table, track)
 
 
 def not_all_learn(results: list[Result], track: str) -> str:
