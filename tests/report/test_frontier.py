@@ -1,0 +1,110 @@
+"""Error against operations: who is unbeaten, who is as good, and what the picture and the first screen say of it."""
+
+from dataclasses import replace
+
+from glstm.report.claims import claims
+from glstm.report.frontier import cheapest, is_beaten, points, searched, unbeaten
+from glstm.report.frontier_figure import frontier_chart
+from glstm.report.page import page
+from glstm.report.tables import document
+from glstm.report.words import answer
+from made_up_results import made_up, named, unfinished
+
+
+def test_searches_alone_are_shown_as_what_they_are():
+    results = [
+        unfinished(result, *(arm.key for arm in result.arms)) if result.name in ("frontier", "small") else result
+        for result in made_up()
+    ]
+    claim = claims(results)[-1]
+    assert claim.badge == "not judged yet"
+    assert "the searches (validation error, one seed) have" in claim.sentence
+    chart = frontier_chart({result.name: result for result in results})
+    assert any(curve.hollow and curve.name.endswith(": validation, one seed") for curve in chart.curves)
+    assert "of 8 tries are trained" in document(results)
+    assert "not trained yet" in page([named(results, "small")])
+
+
+def test_an_lstm_that_is_as_cheap_and_as_good_beats_a_g_lstm():
+    results = made_up()
+    found = {result.name: result for result in results}
+    tested = points(found)
+    assert {point.arm.cell for point in tested} == {"glstm", "lstm"}
+    assert len({(point.arm.recipes, point.arm.at_threshold) for point in tested}) == len(tested)
+    small = named(results, "small").arm("lstm-4")
+    for run in small.runs:
+        run.summary["operations"] = 5e5
+        run.curve["test_error"][-1] = 0.001
+    assert claims(results)[-1].badge == "does not hold"
+    thrifty = next(point for point in points(found) if point.arm.most_operations)
+    assert is_beaten(thrifty, [point for point in points(found) if point.arm is small])
+    assert not searched(found)  # searches are shown only of points that are not tested
+
+
+def test_the_frontier_shows_seeds_means_and_the_paper():
+    results = made_up()
+    chart = frontier_chart({result.name: result for result in results})
+    names = [curve.name for curve in chart.curves]
+    assert "g-LSTM, images as they are" in names
+    assert "LSTM, images as they are" in names
+    assert names[-1] == "the paper, 2.30 %"
+    assert [*chart.curves[-1].x, *chart.curves[-1].y] == [0.92, 0.023]  # by the same count as all others
+    seeds = next(curve for curve in chart.curves if not curve.name and not curve.line)
+    assert len(seeds.x) >= 10
+    lines = [curve for curve in chart.curves if curve.line]
+    assert lines
+    for line in lines:  # the more operations, the lower the error
+        assert list(line.x) == sorted(line.x)
+        assert list(line.y) == sorted(line.y, reverse=True)
+
+
+def test_the_first_screen_has_the_points_whose_limits_were_set_beforehand():
+    results = made_up()
+    for run in named(results, "frontier").arm("moved-0.25").runs:  # another network than that of the lower limit
+        run.summary["recipe"]["units"] = 220
+        for row in run.summary["probes"]["thresholds"]:
+            row |= {"error": 0.001, "cached_ops": 2e6}
+    *_, cheaper = answer(results)
+    assert cheaper == (
+        "Cheaper? By the paper's recipe a charge for openness leaves 1 M of 79 M operations, and the error is 0.20 % "
+        "instead of 0.52 %. Trained for few operations, with units closed, g-LSTMs are at 0.20 % with 1 M and at "
+        "0.10 % with 2 M operations a sequence, with training images shifted at random by a pixel; of LSTMs with 4, 8, "
+        "16, 32, 64, 110 units, to reach 0.20 %, none is good enough, and to reach 0.10 %, none is good enough."
+    )
+    for run in named(results, "small").arm("lstm-64").runs:
+        run.curve["test_error"][-1] = 0.0015
+    *_, cheaper = answer(results)
+    assert cheaper.endswith("0.20 %, one needs 46 M (64 units, 0.15 %), and to reach 0.10 %, none is good enough.")
+    plain = [arm for arm in named(results, "frontier").arms if not arm.moved]
+    results = [replace(one, arms=plain) if one.name == "frontier" else one for one in results]
+    *_, cheaper = answer([unfinished(one, "lstm-4", "lstm-8") if one.name == "small" else one for one in results])
+    assert "a sequence, without augmentation; of" in cheaper
+    assert cheaper.endswith(". LSTMs of 4 units, 8 units are not tested yet.")
+    *_, cheaper = answer([one for one in results if one.name not in ("frontier", "small")])
+    assert "g-LSTMs are at 0.20 % with 1 M operations a sequence, " in cheaper
+    assert cheaper.endswith(". LSTMs of fewer units are not tested yet.")
+
+
+def test_an_lstm_that_is_not_worse_by_more_than_chance_is_as_good():
+    results = made_up()
+    small = named(results, "small").arm("lstm-16")
+    found = {result.name: result for result in results}
+    wanted = next(point for point in points(found) if point.arm.most_operations)
+
+    def rival(*ends: float) -> object:
+        for run, end in zip(small.runs, ends, strict=True):
+            run.curve["test_error"][-1] = end
+        return cheapest([point for point in points(found) if point.arm is small], wanted)
+
+    assert rival(0.001, 0.001, 0.001) is not None  # lower
+    assert rival(0.003, 0.0031, 0.0032) is None
+    assert rival(0.001, 0.003, 0.005) is not None  # higher in the mean, but by chance
+
+
+def test_of_equal_points_one_is_shown_as_unbeaten():
+    every = points({result.name: result for result in made_up()})
+    best = unbeaten([*every, *every])
+    assert len({id(point) for point in best}) == len(best)
+    assert len(best) == len({point.error for point in best}) == len({point.operations for point in best})
+    for point in every:
+        assert point in best or is_beaten(point, best)
