@@ -1,5 +1,6 @@
 """Shared by all tests: hard conditions for the code, real data where it can be found."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ BESIDE = ROOT.parent / "shared" / "data"  # data kept beside a checkout, CIFAR-1
 
 settings.register_profile("glstm", deadline=None, derandomize=True)
 settings.load_profile("glstm")
+
+# A shell may start what runs in the background with Ctrl-C ignored; programs under test inherit that, and do not stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
