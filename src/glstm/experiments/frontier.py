@@ -18,9 +18,10 @@ def grid(units: tuple[int, ...], sigmas: tuple[float, ...], budgets: tuple[float
     )
 
 
-PLAIN = grid((110, 220), (25.0, 50.0), (1.0, 3.0, 10.0))
+# Those of 440 units came later: of 110 and 220 units, the larger network was the better one for its operations.
+PLAIN = grid((110, 220), (25.0, 50.0), (1.0, 3.0, 10.0)) + grid((440,), (25.0,), (3.0, 10.0))
 WIDE = PLAIN + grid((110,), (250.0,), (1.0, 3.0))
-MOVED = grid((110, 220), (25.0, 50.0), (3.0, 5.0, 10.0), shift=1)
+MOVED = grid((110, 220), (25.0, 50.0), (3.0, 5.0, 10.0), shift=1) + grid((440,), (25.0,), (5.0, 10.0), shift=1)
 
 
 def point(key: str, millions: float, tries: tuple, moved: bool) -> Arm:
