@@ -26,6 +26,7 @@ FEW_TICKS, MANY_TICKS = 4, 8  # on an axis
 MOST_TICKS = 10  # at 1, 2, 5: thinned out, these would be hard to read
 BAND_COLUMNS = 200  # no picture here is wide enough to show more
 SHORT_CURVE = 3  # points; with fewer a line alone does not show them
+TEXT_PLACES = {"right": (6, 5), "below": (-6, -15), "left": (-6, 3)}  # points from the middle of a mark
 TEXT_HEIGHT = 0.065  # height of a level's text, as a share of the axes
 
 
@@ -47,7 +48,7 @@ class Curve:
     hollow: bool = False
     size: float | None = None  # of a mark
     texts: Sequence[str] = ()
-    texts_below: bool = False  # the marks, where others stand above
+    texts_at: str = "right"  # of the marks: "right", or where others stand there, "below" or "left"
     marker: str = "o"
 
 
@@ -214,11 +215,12 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[floa
         markeredgewidth=1.1 if curve.hollow else 0,
         clip_on=False,  # all of it lies within the limits
     )
-    place = (-6, -15) if curve.texts_below else (6, 5)
+    place = TEXT_PLACES[curve.texts_at]
     for x, height, text in zip(curve.x, curve.y, curve.texts):
         axes.annotate(
-            text, (x, height), xytext=place, textcoords="offset points", color=colour, fontsize="small", clip_on=False
-        )
+            text, (x, height), xytext=place, textcoords="offset points", color=colour, fontsize="small",
+            ha="right" if curve.texts_at == "left" else "left", clip_on=False,
+        )  # fmt: skip
     if curve.low and curve.high and not curve.line:
         axes.vlines(curve.x, drawable(curve.low), drawable(curve.high), color=colour, linewidth=1.4, clip_on=False)
     elif curve.low and curve.high:

@@ -6,19 +6,21 @@ from glstm.plots import Axis, Curve
 from glstm.report import svg
 from glstm.report.figures import Chart, drawn
 from glstm.report.frontier import KINDS, PAPER_ERROR, PAPER_EXACT, Point, points, searched, unbeaten
+from glstm.report.published import NETWORKS
 from glstm.report.results import Result, percent
 
 SIZES = {"wide": (920 / 72, 400 / 72), "narrow": (400 / 72, 420 / 72)}  # inches, at 72 units
 OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
 COLOURS = dict(zip(KINDS, (0, 3, 1, 5)))
-OF_THE_PAPER = 4
+OF_THE_PAPER, OF_OTHERS = 4, 6
+OTHERS = "published by others"
 SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
     "dot; a line joins those of a colour that none of that colour beats. Hollow, where a point is not tested yet: "
-    "networks of its search, validation error of one seed; of a small LSTM the best. Diamond: the paper's network, its "
-    "operations by our count."
+    "networks of its search, validation error of one seed; of a small LSTM the best. Diamond: the paper's network, and "
+    "hollow squares: networks that others published and that were not trained here, their operations by our count."
 )
 
 
@@ -30,7 +32,7 @@ def frontier_figure(results: list[Result]) -> str:
     shown = []
     for name, size in SIZES.items():
         with svg.style(f"frontier {name}"):
-            fitting = chart if name == "wide" else replace(chart, x=replace(chart.x, ticks=_powers(chart)))
+            fitting = chart if name == "wide" else _narrow(chart)
             shown.append(f'<div class="{name}-only">{drawn(fitting, CAPTION, *size)}</div>')
     return f'<figure id="frontier-picture">{"".join(shown)}<figcaption>{CAPTION}</figcaption></figure>'
 
@@ -72,9 +74,27 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
         size=MEAN,
         marker="D",
         texts=["paper"],
-        texts_below=True,
+        texts_at="below",
     )
-    return Chart(CAPTION, [*curves, paper], OPERATIONS, ERROR)
+    others = Curve(
+        OTHERS,
+        [one.operations / 1e6 for one in NETWORKS],
+        [one.error for one in NETWORKS],
+        line=False,
+        colour=OF_OTHERS,
+        hollow=True,
+        size=SEARCHED,
+        marker="s",
+        texts=[one.name for one in NETWORKS],
+        texts_at="left",
+    )
+    return Chart(CAPTION, [*curves, others, paper], OPERATIONS, ERROR)
+
+
+def _narrow(chart: Chart) -> Chart:
+    """With fewer ticks, and without the names of what others published: a table has them."""
+    curves = [replace(curve, texts=()) if curve.name == OTHERS else curve for curve in chart.curves]
+    return replace(chart, curves=curves, x=replace(chart.x, ticks=_powers(chart)))
 
 
 def _powers(chart: Chart) -> list[float]:

@@ -8,6 +8,7 @@ from glstm import plots
 from glstm.report import figures
 from glstm.report.claims import PICTURE, Claim, claims
 from glstm.report.frontier_figure import frontier_chart, frontier_figure
+from glstm.report.published import OTHERS, error_rows, thrifty_rows
 from glstm.report.results import TRACKS, Result, Rows
 from glstm.report.tables import figures as figures_table
 from glstm.report.words import (
@@ -64,10 +65,17 @@ def _first_screen(results: list[Result]) -> str:
         + (f'<p class="soft">{escape(" ".join(texts))}</p>' if (texts := caveats(results, track)) else "")
         for track in ("paper", "best")
     ]
+    picture = frontier_figure(results)
     return (
-        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{frontier_figure(results)}{by_track[1]}'
-        f"<p>{escape(earlier(results))}</p>"
+        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{picture}{_others() if picture else ""}'
+        f"{by_track[1]}<p>{escape(earlier(results))}</p>"
     )
+
+
+def _others() -> str:
+    """What others published, folded away."""
+    tables = "".join(table(rows, stacked=True) for rows in (thrifty_rows(), error_rows()))
+    return f"<details><summary>{escape(OTHERS)}</summary>{tables}</details>"
 
 
 def _emphasised(sentence: str) -> str:

@@ -4,6 +4,7 @@ import re
 from statistics import mean
 
 from glstm.report.claims import Claim, claims
+from glstm.report.published import OTHERS, error_rows, thrifty_rows
 from glstm.report.results import EARLY, LAST, TRACKS, Arm, Result, Rows, millions
 from glstm.report.words import (
     ASKED,
@@ -119,6 +120,7 @@ def document(results: list[Result]) -> str:
             parts += [f"Chosen by validation: {plain(' '.join(lines))}"] if (lines := chosen(result, track)) else []
             parts += [plain(" ".join(lines))] if (lines := notes(result, track)) else []
             parts += [plain(text)] if (text := not_yet(result, track)) else []
+    parts += [f"## {OTHERS}", markdown(thrifty_rows()), markdown(error_rows())]
     parts += ["## Versions, commits and hardware", *(f"- {plain(line)}" for line in origin(results))]
     return "\n\n".join(parts) + "\n"
 
