@@ -15,6 +15,8 @@ from glstm.experiments.known import adopt
 from glstm.experiments.runner import wanted, write_result
 from glstm.experiments.search import outcome
 from glstm.experiments.store import Store
+from glstm.report.reading import load
+from glstm.report.tables import document
 
 CHOICE = Experiment("choice", "", "", (CHOSEN,))
 
@@ -50,6 +52,23 @@ def test_a_search_that_was_stopped_goes_on_from_what_it_found(tmp_path):
     elsewhere = Store(tmp_path / "elsewhere")
     assert adopt([CHOICE], tmp_path, elsewhere) == 2
     assert left(CHOICE, elsewhere) == CHOSEN.searched()[2]
+
+
+def test_what_a_longer_search_found_is_kept_beside_what_was_tested_before(tmp_path):
+    first = replace(CHOSEN, tries=CHOSEN.tries[:1])
+    store = finished(replace(CHOICE, arms=(first,)), tmp_path)
+    tested = json.loads((tmp_path / "choice.json").read_text())["arms"]
+    second = replace(CHOSEN, tries=CHOSEN.tries[1:2])
+    assert run([Experiment("second", "", "", (second,))], store)
+    grown = replace(CHOICE, arms=(replace(CHOSEN, tries=(*CHOSEN.tries[:2], {"lr": 3e-3})),))
+    assert write_result(grown, store, tmp_path, small=False)  # its third is not trained
+    written = json.loads((tmp_path / "choice.json").read_text())
+    assert written["arms"] == tested
+    assert [one["key"] for one in written["missing"]] == [CHOSEN.key]
+    elsewhere = Store(tmp_path / "elsewhere")
+    adopt([grown], tmp_path, elsewhere)
+    assert left(grown, elsewhere) == grown.arms[0].searched()[2]
+    assert "Not finished yet" in document(load(tmp_path, ["choice"]))
 
 
 def test_a_network_may_have_been_trained_for_another_experiment(tmp_path):

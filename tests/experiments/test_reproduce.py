@@ -263,11 +263,16 @@ def test_a_part_does_not_take_the_place_of_what_has_more(tmp_path):
     store = Store(tmp_path / "store")
     assert run([PAIR], store)
     assert write_result(PAIR, store, tmp_path, small=False)
-    whole = (tmp_path / "pair.json").read_bytes()
+    whole = json.loads((tmp_path / "pair.json").read_text())
     other = Store(tmp_path / "other")
     assert run([Experiment("half", "", "", PAIR.arms[1:])], other)
-    assert not write_result(PAIR, other, tmp_path, small=False)
-    assert (tmp_path / "pair.json").read_bytes() == whole
+    assert not write_result(PAIR, other, tmp_path, small=True)  # of another scale
+    assert json.loads((tmp_path / "pair.json").read_text()) == whole
+    assert write_result(PAIR, other, tmp_path, small=False)
+    both = json.loads((tmp_path / "pair.json").read_text())
+    assert [arm["key"] for arm in both["arms"]] == ["g", "l"]
+    assert both["arms"][0] == whole["arms"][0]
+    assert both["missing"] == []
     assert run([PAIR], other)
     assert write_result(PAIR, other, tmp_path, small=False)
 

@@ -295,7 +295,7 @@ def set_in(*path_and_value):
         (set_in("arms", 0, "runs", 0, "as_percent", False), "its networks have different metrics"),
         (set_in("missing", 0, "a third"), "missing arm 1 must be an object, not a text"),
         (set_in("arms", 0, "key", "l"), "two arms have the key 'l'; each must have its own"),
-        (set_in("missing", 0, "key", "l"), "two arms have the key 'l'; each must have its own"),
+        (set_in("missing", 0, "key", "fourth"), "two arms have the key 'fourth'; each must have its own"),
         (set_in("arms", 0, "twin", "x"), "'g' is compared with 'x', which is no arm's key there"),
         (set_in("arms", 1, "track", "best"), "'g' is compared with 'l', which is of another track"),
     ],

@@ -115,7 +115,9 @@ def reproduce(
                 if write_result(one, keep, results, small):
                     console.print(str(path), highlight=False, soft_wrap=True, markup=False)
                 elif path.exists():
-                    why = "stays as it is: it has arms that are not finished here; --out puts results elsewhere"
+                    why = (
+                        "stays as it is: nothing new is known, or it is of another scale; --out puts results elsewhere"
+                    )
                     console.print(f"{path} {why}", highlight=False, soft_wrap=True, markup=False)
 
 

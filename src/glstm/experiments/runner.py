@@ -241,9 +241,12 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
     """Write the experiment's JSON; False if it is not written.
 
     An arm is among the arms if all its networks are finished; else among those that are missing, with what is known of
-    its search, and with the networks that are finished. Nothing is written if nothing is known, or if the existing JSON
-    has an arm that is not finished here.
+    its search, and with the networks that are finished. An arm that the JSON had before and that is not finished here,
+    such as one whose grid has grown, stays as it was, too. Nothing is written if nothing is known, or if the JSON is of
+    another scale and has such an arm.
     """
+    path = folder / f"{experiment.name}.json"
+    before, of_this_scale = _arms_in(path, small)
     arms, missing = [], []
     for arm in experiment.arms:
         recipes = chosen_recipes(arm, store)
@@ -251,6 +254,8 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         probes: set[str] = set(arm.probes)
         asked = set(experiment.thresholds) if "thresholds" in probes else set()
         found = [run for recipe, run in runs.items() if run and not Wanted(recipe, probes, asked).missing(run)]
+        if len(found) < len(runs) and of_this_scale:  # trained here for another question, and elsewhere for this one
+            found = _answers(before.get(arm.key, {}), [Wanted(recipe, probes, asked) for recipe in runs]) or found
         search = outcome(arm, store).as_dict(arm) if arm.tries else None
         if recipes is None or len(found) < len(runs):
             part = {"seeds": arm.seeds, "runs": [_own(run, arm.probes, experiment.thresholds) for run in found]}
@@ -263,10 +268,11 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         arms.append({"key": arm.key, "name": arm.name, "twin": arm.twin, **figures, "seeds": arm.seeds, "runs": own})
     searched = [one for arm in missing if arm["search"] for one in arm["search"]["tries"]]
     untrained = all(one["validation"] is None for one in searched) and not any("runs" in arm for arm in missing)
-    nothing = not arms and untrained
-    path = folder / f"{experiment.name}.json"
-    if nothing or not {arm["key"] for arm in missing}.isdisjoint(_arms_in(path)):
+    kept = [before[arm["key"]] for arm in missing if arm["key"] in before]
+    if (not arms and untrained) or (kept and not of_this_scale):
         return False  # nothing new takes the place of what was there
+    order = [arm.key for arm in experiment.arms]
+    arms = sorted([*arms, *kept], key=lambda arm: order.index(arm["key"]))
     result = {
         "name": experiment.name,
         "title": experiment.title,
@@ -287,12 +293,22 @@ def _metric(recipe: Recipe) -> dict[str, Any]:
     return {"metric": getattr(maker, "metric", "error"), "as_percent": getattr(maker, "as_percent", True)}
 
 
-def _arms_in(path: Path) -> list[str]:
-    """Keys of the arms in a result; none if the file does not exist or is not a result."""
+def _answers(arm: dict[str, Any], wanted: list[Wanted]) -> list[dict[str, Any]] | None:
+    """The networks of an arm that was written before, if they are those that are wanted, with all that is measured."""
+    runs = {Recipe.from_dict(run["recipe"]): run for run in arm.get("runs", ())}
+    if not all(one.recipe in runs and not one.missing(runs[one.recipe]) for one in wanted):
+        return None
+    return [runs[one.recipe] for one in wanted]
+
+
+def _arms_in(path: Path, small: bool) -> tuple[dict[str, Any], bool]:
+    """The arms in a result by their keys, none if there is no such file or it is no result; and whether they are of
+    this scale."""
     try:
-        return [arm["key"] for arm in json.loads(path.read_text())["arms"]]
+        content = json.loads(path.read_text())
+        return {arm["key"]: arm for arm in content["arms"]}, content["small"] == small
     except (OSError, ValueError, KeyError, TypeError):
-        return []
+        return {}, True
 
 
 def _own(summary: dict[str, Any], probes: Iterable[str], thresholds: Iterable[float]) -> dict[str, Any]:

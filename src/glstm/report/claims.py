@@ -44,6 +44,7 @@ from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, perce
 LITTLE = 0.003  # "little degradation" of the error: 0.3 points
 LONG = 500  # steps: "over 500"
 CHEAP = 0.25e6  # operations: what searches are asked for
+NARROW = 0.5  # gates that are open for so much of a sequence or less, on average
 
 BESIDE = {"lstm-longer"}  # arms that are shown, but that no claim needs
 
@@ -303,7 +304,8 @@ def _curriculum(results: Results) -> Claim:
 def _thrift(results: Results) -> Claim:
     """Ours. Every LSTM that was tested may answer, whatever its track."""
     every, tried = points(results), searched(results)
-    gated = [point for point in every if point.arm.cell == "glstm" and point.arm.at_threshold is not None]
+    closed = [point for point in every if point.arm.cell == "glstm" and point.arm.at_threshold is not None]
+    gated = [point for point in closed if _open_share(point) <= NARROW]
     plain = [point for point in every if point.arm.cell == "lstm"]
     rows: Rows = [["", "error", "operations, exact", "seeds", "cheapest LSTM that is as good"]]
     parts, in_short = [], ""
@@ -319,6 +321,11 @@ def _thrift(results: Results) -> Claim:
             f"operations, and {_as_good(cheapest(plain, best))}; the paper's network is at "
             f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
         )
+    if wide := [point for point in closed if point not in gated and is_beaten(point, plain)]:
+        said = " and ".join(
+            f"{_share([_open_share(one)])} open, {percent(one.error)} with {millions(one.operations)}" for one in wide
+        )
+        parts.append(f"gates that stay wide are no way to save: such a network ({said}) is beaten")
     judged = finished(results, FRONTIER, SMALL)
     if tried and not judged:
         parts.append(_by_validation(tried))
@@ -330,6 +337,11 @@ def _thrift(results: Results) -> Claim:
         in_short += f". LSTMs of {', '.join(lacking)} are not tested yet." if lacking else "."
     evidence = [(CLOSED, rows)] if gated else []
     return Claim(says, "ours", badge, _sentence(badge, parts), evidence, PICTURE, in_short)
+
+
+def _open_share(point: Point) -> float:
+    """How much of a sequence its units are open, at the threshold that it is tested at."""
+    return mean(run.at_threshold(point.arm.at_threshold or 0.0)["open_share"] for run in point.arm.finished)
 
 
 def _thrift_in_short(gated: list[Point], plain: list[Point]) -> str:

@@ -194,13 +194,15 @@ def _problems(probes: dict[str, Any], where: str) -> Iterator[str]:
 
 
 def _check_keys(result: Result) -> None:
-    """Claims find arms by their keys, so keys must be unique; and a network is compared within its track."""
-    tracks = [(one.key, one.track) for one in (*result.arms, *result.missing)]
-    keys = [key for key, _ in tracks]
-    if twice := [key for key in keys if keys.count(key) > 1]:
-        raise Malformed(f"two arms have the key {twice[0]!r}; each must have its own")
+    """Claims find arms by their keys, so keys must be unique; and a network is compared within its track. An arm that
+    was tested may be missing as well: by a longer search."""
+    for some in (result.arms, result.missing):
+        keys = [one.key for one in some]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise Malformed(f"two arms have the key {twice[0]!r}; each must have its own")
+    tracks = {one.key: one.track for one in (*result.missing, *result.arms)}
     for arm in result.arms:
-        if arm.twin is not None and arm.twin not in keys:
+        if arm.twin is not None and arm.twin not in tracks:
             raise Malformed(f"{arm.key!r} is compared with {arm.twin!r}, which is no arm's key there")
-        if arm.twin is not None and dict(tracks)[arm.twin] != arm.track:
+        if arm.twin is not None and tracks[arm.twin] != arm.track:
             raise Malformed(f"{arm.key!r} is compared with {arm.twin!r}, which is of another track")

@@ -154,7 +154,7 @@ def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
     end = "-best" if track == "best" else ""
     cells = {f"{cell}{end}": NOT_YET for cell in ("glstm", "lstm")}
     for arm in (*result.arms, *result.missing) if result else ():
-        if result and arm.key in cells and arm.runs:
+        if result and cells.get(arm.key) == NOT_YET and arm.runs:
             errors = [run.curve["test_error"][-1] for run in arm.runs if not run.diverged]
             of = f" ({len(arm.runs)} of {arm.seeds} seeds)" if isinstance(arm, Missing) else ""
             cells[arm.key] = result.spread(errors) + of
@@ -269,7 +269,7 @@ def at_an_edge(results: list[Result], track: str) -> str:
 def notes(result: Result, track: str) -> list[str]:
     """What speaks against taking a search's choice for the best there is."""
     found = []
-    own = {arm.key: arm for arm in (*result.arms, *result.missing) if arm.search is not None}
+    own = {arm.key: arm for arm in (*result.arms, *_untested(result)) if arm.search is not None}
     for arm in (arm for arm in own.values() if arm.track == track):
         one = _chosen(arm.search)
         found += [
@@ -295,8 +295,15 @@ def _chosen(search: Search | None) -> Try | None:
     return None if search is None or search.chosen is None else search.tries[search.chosen]
 
 
+def _untested(result: Result) -> list[Missing]:
+    """Arms that are missing, but for those that were tested, by a shorter search."""
+    tested = {arm.key for arm in result.arms}
+    return [arm for arm in result.missing if arm.key not in tested]
+
+
 def not_yet(result: Result, track: str) -> str:
-    names = [one.name + _so_far(result, one) for one in result.missing if one.track == track]
+    missing, untested = [one for one in result.missing if one.track == track], _untested(result)
+    names = [one.name + ("" if one in untested else ", by a longer search") + _so_far(result, one) for one in missing]
     return f"Not finished yet: {'; '.join(names)}." if names else ""
 
 
