@@ -11,7 +11,7 @@
 // these, or (tiles, T, H) to be summed. dh0, dc0: null where nobody asks. The slopes of a warp's units are shared in 16 bits,
 // scaled by a power of two that is found from a bound on them: a warp's gradients may all be 1e-30. dh_all and, where SEQUENCE
 // is 2, dc_all have the given numbers between models, steps, samples and units: a sum's gradient is one number, again and again.
-extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, BESIDE)
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 backward(const float *__restrict__ dh_all, const float *__restrict__ dc_all, i64 by_model, i64 by_step, i64 by_sample, i64 by_unit,
          const float *__restrict__ dh_n, const float *__restrict__ dc_n, const float *__restrict__ w_hh,
          const float *__restrict__ k, void *__restrict__ tape_gates, void *__restrict__ tape_c, void *__restrict__ tape_h,

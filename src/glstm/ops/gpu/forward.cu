@@ -3,7 +3,7 @@
 
 // x: (T, B, D), or where D is 0 the input's share of the gates (T, B, 4H), without the bias; x_model: numbers from one model's to the next
 // one's, 0 where all read the same. h0 and c0: null for zeros. rows: (T, B, ROW), the right side of the weights' gradient.
-extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, BESIDE)
+extern "C" __global__ void TOGETHER __launch_bounds__(THREADS, 1)
 forward(const float *__restrict__ x, i64 x_model, const float *__restrict__ w_ih, const float *__restrict__ b,
         const float *__restrict__ w_hh, const float *__restrict__ k, const float *__restrict__ h0,
         const float *__restrict__ c0, float *__restrict__ h_all, float *__restrict__ c_all, float *__restrict__ h_n,

@@ -4,7 +4,7 @@
 // all four gates of its cells: UNITS units x SAMPLES samples. A tile has 8 samples; or 4, which take every second column, with
 // zeros in the others: then a thread has half as many cells to compute, and there are twice as many blocks.
 //
-// Constants, besides cell.cuh's: H units, RANKS, BESIDE (blocks that run on a multiprocessor at once), SAMPLES of a thread (2, or 1), D inputs (0: the input's share of the gates
+// Constants, besides cell.cuh's: H units, RANKS, SAMPLES of a thread (2, or 1), D inputs (0: the input's share of the gates
 // comes ready-made), K_PER_SAMPLE, K_H (behind the table of every sample lies another one, for h), SEQUENCE (h of every step goes
 // out, or its gradient comes in; 2: also that of c), TAPED (forward keeps what backward needs), FULL_ROWS (the two sides of the
 // weights' gradient are in float32, not in bfloat16), AHEAD (ahead.cuh). In EXACT mode every 16-bit number has a second one for

@@ -38,7 +38,6 @@ class Shape:
     ranks: int  # blocks that share the units
     samples: int = 2  # of a thread: 2, or 1 in tiles of half the size
     room: int = 0  # bytes of shared memory that a block may have
-    beside: int = 1  # blocks that a multiprocessor shall run at once: each then has so few registers that they fit
 
     @property
     def units(self) -> int:
@@ -116,7 +115,6 @@ class Shape:
             "STEP_WORDS": words,
             "H": self.hidden,
             "RANKS": self.ranks,
-            "BESIDE": self.beside,
             "SAMPLES": self.samples,
             "D": inputs if inputs <= INLINE else 0,
             "LOGISTIC": candidate == "sigmoid",
