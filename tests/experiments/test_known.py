@@ -19,6 +19,7 @@ from glstm.report.reading import load
 from glstm.report.tables import document
 
 CHOICE = Experiment("choice", "", "", (CHOSEN,))
+PLAIN = Experiment("plain", "", "", (replace(PAIR_ARMS[0], twin=None, probes=()),))
 
 
 def left(experiment: Experiment, store: Store) -> list:
@@ -54,6 +55,25 @@ def test_a_search_that_was_stopped_goes_on_from_what_it_found(tmp_path):
     assert left(CHOICE, elsewhere) == CHOSEN.searched()[2]
 
 
+def test_a_network_that_was_trained_twice_has_what_was_measured_in_either(tmp_path):
+    (tmp_path / "first").mkdir()
+    finished(PLAIN, tmp_path / "first")
+    measured = replace(PLAIN, arms=(replace(PLAIN.arms[0], probes=("gates",)),))
+    finished(replace(measured, name="measured"), tmp_path)
+    text = (tmp_path / "first" / "plain.json").read_text()
+    (tmp_path / "plain.json").write_text(text)  # with other times
+    elsewhere = Store(tmp_path / "elsewhere")
+    adopt([PLAIN], tmp_path, elsewhere)
+    assert left(replace(measured, name="measured"), elsewhere) == []
+    content = json.loads(text)
+    content["arms"][0]["runs"][0]["curve"]["test_error"][-1] += 0.1
+    (tmp_path / "plain.json").write_text(json.dumps(content))
+    (tmp_path / "measured.json").rename(tmp_path / "z.json")  # read after it
+    other = Store(tmp_path / "other")
+    adopt([PLAIN], tmp_path, other)
+    assert left(replace(measured, name="z"), other) == [measured.arms[0].recipes()[0]]
+
+
 def test_what_a_longer_search_found_is_kept_beside_what_was_tested_before(tmp_path):
     first = replace(CHOSEN, tries=CHOSEN.tries[:1])
     store = finished(replace(CHOICE, arms=(first,)), tmp_path)
@@ -68,7 +88,11 @@ def test_what_a_longer_search_found_is_kept_beside_what_was_tested_before(tmp_pa
     elsewhere = Store(tmp_path / "elsewhere")
     adopt([grown], tmp_path, elsewhere)
     assert left(grown, elsewhere) == grown.arms[0].searched()[2]
-    assert "Not finished yet" in document(load(tmp_path, ["choice"]))
+    (result,) = load(tmp_path, ["choice"])
+    assert result.untested == []
+    text = document([result])
+    assert f"Not finished yet: {CHOSEN.name}, as it is asked for now." in text
+    assert text.count(f"{CHOSEN.name}: ") == 1  # what it was tested with, and not how far the new search is
 
 
 def test_a_network_may_have_been_trained_for_another_experiment(tmp_path):

@@ -1,5 +1,8 @@
 """What others published: their operations by the count of this project, and the two places where they are shown."""
 
+import re
+from html import escape
+
 import pytest
 from torch import nn
 
@@ -8,7 +11,7 @@ from glstm.cells import CELLS
 from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
 from glstm.report.published import NETWORKS, STEPS, error_rows, fast_grnn, gru, lstm, thrifty_rows
-from glstm.report.tables import document
+from glstm.report.tables import document, plain
 from made_up_results import made_up
 
 
@@ -52,6 +55,13 @@ def test_fast_grnn_by_its_equations():
     assert fast_grnn(units, units + units**2) == STEPS * Counted.operations
 
 
+def test_fast_grnn_with_weights_that_are_products():
+    """Two numbers stand between three h and three units, one between x and them: their sums begin with a product."""
+    between = 2 * (3 + 2) + 1  # products and additions
+    units = 3 * (1 + 2 * 2 + 2 + 2 * 5 + 6)  # x's product, then a product and an addition each; two biases; the rest
+    assert fast_grnn(3, 1 + 3 + 2 * 2 * 3, ranks=3) == STEPS * (between + units)
+
+
 def test_they_are_in_the_picture_and_in_both_reports():
     results = made_up()
     chart = frontier_chart({result.name: result for result in results})
@@ -59,5 +69,6 @@ def test_they_are_in_the_picture_and_in_both_reports():
     assert list(shown.texts) == [one.name for one in NETWORKS]
     for rows in (thrifty_rows(), error_rows()):
         for row in rows[1:]:
-            assert row[0] in page(results)
-            assert f"| {row[0]} | {row[1]} |" in document(results)
+            cells = "".join(f"<td[^>]*>{re.escape(cell)}</td>" for cell in map(escape, row[1:]))
+            assert re.search(cells, page(results).replace("\u00a0", " "))
+            assert f"| {' | '.join(map(plain, row))} |" in document(results)

@@ -15,6 +15,8 @@ from glstm.forms import read_json
 from glstm.recipes import Recipe
 from glstm.report import result_form
 
+OF_THE_MACHINE = {"seconds", "test_seconds", "together"}  # columns of a curve
+
 
 def adopt(experiments: Collection[Experiment], folder: Path, store: Store) -> int:
     """Put what the results in this folder say into the store, where it knows nothing yet; of how many networks.
@@ -43,11 +45,18 @@ def _adopt_tested(result: dict[str, Any], store: Store) -> int:
             if known is None:
                 store.write_summary(recipe, summary)
                 count += 1
-            elif known["curve"] == summary["curve"]:  # the same training, of which another experiment measured more
+            elif _same_training(known, summary):  # of which another experiment measured more
                 probes = joined(known["probes"], summary["probes"])
                 if probes != known["probes"]:
                     store.write_summary(recipe, {**known, "probes": probes})
     return count
+
+
+def _same_training(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two networks of one recipe learnt alike, epoch by epoch: one may have been trained twice. What depends on
+    the machine, and what only a later version records, does not count."""
+    common = (one["curve"].keys() & other["curve"].keys()) - OF_THE_MACHINE
+    return all(one["curve"][name] == other["curve"][name] for name in common)
 
 
 def _adopt_deciding(experiments: Collection[Experiment], result: dict[str, Any], store: Store) -> int:

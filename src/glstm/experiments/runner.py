@@ -254,8 +254,6 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         probes: set[str] = set(arm.probes)
         asked = set(experiment.thresholds) if "thresholds" in probes else set()
         found = [run for recipe, run in runs.items() if run and not Wanted(recipe, probes, asked).missing(run)]
-        if len(found) < len(runs) and of_this_scale:  # trained here for another question, and elsewhere for this one
-            found = _answers(before.get(arm.key, {}), [Wanted(recipe, probes, asked) for recipe in runs]) or found
         search = outcome(arm, store).as_dict(arm) if arm.tries else None
         if recipes is None or len(found) < len(runs):
             part = {"seeds": arm.seeds, "runs": [_own(run, arm.probes, experiment.thresholds) for run in found]}
@@ -268,7 +266,8 @@ def write_result(experiment: Experiment, store: Store, folder: Path, small: bool
         arms.append({"key": arm.key, "name": arm.name, "twin": arm.twin, **figures, "seeds": arm.seeds, "runs": own})
     searched = [one for arm in missing if arm["search"] for one in arm["search"]["tries"]]
     untrained = all(one["validation"] is None for one in searched) and not any("runs" in arm for arm in missing)
-    kept = [before[arm["key"]] for arm in missing if arm["key"] in before]
+    twins = {arm.key: arm.twin for arm in experiment.arms}
+    kept = [before[key] | {"twin": twins[key]} for key in (arm["key"] for arm in missing) if key in before]
     if (not arms and untrained) or (kept and not of_this_scale):
         return False  # nothing new takes the place of what was there
     order = [arm.key for arm in experiment.arms]
@@ -291,14 +290,6 @@ def _metric(recipe: Recipe) -> dict[str, Any]:
     """What its task calls an error, and whether it is shown in percent."""
     maker = TASKS.get(recipe.task)
     return {"metric": getattr(maker, "metric", "error"), "as_percent": getattr(maker, "as_percent", True)}
-
-
-def _answers(arm: dict[str, Any], wanted: list[Wanted]) -> list[dict[str, Any]] | None:
-    """The networks of an arm that was written before, if they are those that are wanted, with all that is measured."""
-    runs = {Recipe.from_dict(run["recipe"]): run for run in arm.get("runs", ())}
-    if not all(one.recipe in runs and not one.missing(runs[one.recipe]) for one in wanted):
-        return None
-    return [runs[one.recipe] for one in wanted]
 
 
 def _arms_in(path: Path, small: bool) -> tuple[dict[str, Any], bool]:

@@ -20,6 +20,7 @@ from glstm.report.comparisons import (
     is_sooner,
     label,
     level,
+    not_on,
     of_track,
     pairs,
 )
@@ -44,7 +45,6 @@ from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, perce
 LITTLE = 0.003  # "little degradation" of the error: 0.3 points
 LONG = 500  # steps: "over 500"
 CHEAP = 0.25e6  # operations: what searches are asked for
-NARROW = 0.5  # gates that are open for so much of a sequence or less, on average
 
 BESIDE = {"lstm-longer"}  # arms that are shown, but that no claim needs
 
@@ -129,11 +129,7 @@ def _said_sooner(track: str, compared: list[Pair]) -> str:
         )
     not_so = [TASKS[result.name] for result, gated, plain in compared if not is_sooner(gated, plain)]
     good = len(compared) - len(not_so)
-    return f"{_in_text(track)} the g-LSTM learns sooner on {good} of {len(compared)} tasks{_but(not_so)}"
-
-
-def _but(tasks: list[str]) -> str:
-    return f" (not on {', '.join(tasks)})" if tasks else ""
+    return f"{_in_text(track)} the g-LSTM learns sooner on {good} of {len(compared)} tasks{not_on(not_so)}"
 
 
 def _is_long(arm: Arm) -> bool:
@@ -173,7 +169,7 @@ def _said_lower(track: str, compared: list[Pair]) -> str:
     higher = [task for task, one in found if one is not None and one.higher]
     return (
         f"{_in_text(track)} the g-LSTM's error is lower by more than chance on {len(found) - len(not_so)} of "
-        f"{len(found)} tasks{_but(not_so)}" + (f", and higher on {', '.join(higher)}" if higher else "")
+        f"{len(found)} tasks{not_on(not_so)}" + (f", and higher on {', '.join(higher)}" if higher else "")
     )
 
 
@@ -304,8 +300,7 @@ def _curriculum(results: Results) -> Claim:
 def _thrift(results: Results) -> Claim:
     """Ours. Every LSTM that was tested may answer, whatever its track."""
     every, tried = points(results), searched(results)
-    closed = [point for point in every if point.arm.cell == "glstm" and point.arm.at_threshold is not None]
-    gated = [point for point in closed if _open_share(point) <= NARROW]
+    gated = [point for point in every if point.arm.cell == "glstm" and point.arm.at_threshold is not None]
     plain = [point for point in every if point.arm.cell == "lstm"]
     rows: Rows = [["", "error", "operations, exact", "seeds", "cheapest LSTM that is as good"]]
     parts, in_short = [], ""
@@ -321,11 +316,9 @@ def _thrift(results: Results) -> Claim:
             f"operations, and {_as_good(cheapest(plain, best))}; the paper's network is at "
             f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
         )
-    if wide := [point for point in closed if point not in gated and is_beaten(point, plain)]:
-        said = " and ".join(
-            f"{_share([_open_share(one)])} open, {percent(one.error)} with {millions(one.operations)}" for one in wide
-        )
-        parts.append(f"gates that stay wide are no way to save: such a network ({said}) is beaten")
+        if beaten := [point for point in gated if point not in good]:
+            said = [f"{one.arm.name} ({_share([_open_share(one)])} open, {_cost(one)})" for one in beaten]
+            parts.append(f"beaten: {'; '.join(said)}")
     judged = finished(results, FRONTIER, SMALL)
     if tried and not judged:
         parts.append(_by_validation(tried))
@@ -333,7 +326,7 @@ def _thrift(results: Results) -> Claim:
     says = "At a given error a g-LSTM with narrow gates takes fewer operations than a smaller LSTM."
     if in_short:
         small = results.get(SMALL)
-        lacking = [arm.name.removeprefix("LSTM, ") for arm in small.missing] if small else ["fewer units"]
+        lacking = [arm.name.removeprefix("LSTM, ") for arm in small.untested] if small else ["fewer units"]
         in_short += f". LSTMs of {', '.join(lacking)} are not tested yet." if lacking else "."
     evidence = [(CLOSED, rows)] if gated else []
     return Claim(says, "ours", badge, _sentence(badge, parts), evidence, PICTURE, in_short)
@@ -352,7 +345,7 @@ def _thrift_in_short(gated: list[Point], plain: list[Point]) -> str:
     shown = sorted(moved or limited, key=lambda point: point.arm.most_operations or 0.0)
     shown = shown or [min(gated, key=lambda point: point.operations)]
     where = "with training images shifted at random by a pixel" if moved else "without augmentation"
-    said = " and at ".join(f"{percent(point.error)} with {millions(point.operations)}" for point in shown)
+    said = " and at ".join(_cost(point) for point in shown)
     sizes = ", ".join(str(units) for units in sorted({point.arm.runs[0].recipe["units"] for point in plain}))
     rivals = ", and ".join(f"to reach {percent(point.error)}, {_needs(cheapest(plain, point))}" for point in shown)
     return (
@@ -379,6 +372,10 @@ def _by_validation(tried: list[Searched]) -> str:
 
 def _found(one: Searched) -> str:
     return f"{percent(one.error)} with {millions(one.operations)}"
+
+
+def _cost(point: Point) -> str:
+    return f"{percent(point.error)} with {millions(point.operations)}"
 
 
 def _thrifty(point: Point) -> list[str]:

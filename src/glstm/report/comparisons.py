@@ -87,3 +87,8 @@ def of_track(rows: Rows, track: str) -> Rows:
     """The paper's figures are of its own recipe, and stand in no row with those of another."""
     kept = [number for number, name in enumerate(rows[0]) if track == "paper" or name not in OF_THE_PAPER]
     return [[row[number] for number in kept] for row in rows]
+
+
+def not_on(tasks: list[str]) -> str:
+    """Tasks' names may have commas in them."""
+    return f" (not on {', nor on '.join(tasks)})" if tasks else ""

@@ -76,10 +76,10 @@ def _label(arm: Arm) -> str:
 def searched(results: dict[str, Result]) -> list[Searched]:
     """Of arms that are not finished: every network of the g-LSTM's searches once, and of each LSTM the best so far."""
     found: dict[str, Searched] = {}
-    for arm in results[FRONTIER].missing if FRONTIER in results else ():
+    for arm in results[FRONTIER].untested if FRONTIER in results else ():
         for one in arm.search.tries if arm.search else ():
             found |= _one(one, gated=True)
-    for arm in results[SMALL].missing if SMALL in results else ():
+    for arm in results[SMALL].untested if SMALL in results else ():
         if arm.search and (best := arm.search.best_so_far):
             found |= _one(best, gated=False, label=arm.name.removeprefix("LSTM, "))
     return list(found.values())

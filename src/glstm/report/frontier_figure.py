@@ -14,7 +14,7 @@ OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
 COLOURS = dict(zip(KINDS, (0, 3, 1, 5)))
 OF_THE_PAPER, OF_OTHERS = 4, 6
-OTHERS = "published by others"
+BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
@@ -77,7 +77,7 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
         texts_at="below",
     )
     others = Curve(
-        OTHERS,
+        BY_OTHERS,
         [one.operations / 1e6 for one in NETWORKS],
         [one.error for one in NETWORKS],
         line=False,
@@ -93,7 +93,7 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
 
 def _narrow(chart: Chart) -> Chart:
     """With fewer ticks, and without the names of what others published: a table has them."""
-    curves = [replace(curve, texts=()) if curve.name == OTHERS else curve for curve in chart.curves]
+    curves = [replace(curve, texts=()) if curve.name == BY_OTHERS else curve for curve in chart.curves]
     return replace(chart, curves=curves, x=replace(chart.x, ticks=_powers(chart)))
 
 

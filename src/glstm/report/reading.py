@@ -195,7 +195,7 @@ def _problems(probes: dict[str, Any], where: str) -> Iterator[str]:
 
 def _check_keys(result: Result) -> None:
     """Claims find arms by their keys, so keys must be unique; and a network is compared within its track. An arm that
-    was tested may be missing as well: by a longer search."""
+    was tested may be missing as well, as it is asked for now."""
     for some in (result.arms, result.missing):
         keys = [one.key for one in some]
         if twice := [key for key in keys if keys.count(key) > 1]:

@@ -227,13 +227,18 @@ class Result:
     question: str
     small: bool
     arms: list[Arm]
-    missing: list[Missing]  # arms that are not finished
+    missing: list[Missing]  # arms that are not finished as they are asked for now
     metric: str = "error"
     as_percent: bool = True
 
     def find(self, key: str) -> Arm | None:
         """None: it is not finished."""
         return next((arm for arm in self.arms if arm.key == key), None)
+
+    @property
+    def untested(self) -> list[Missing]:
+        """Arms that are missing, but for those that were tested as they were asked for before."""
+        return [arm for arm in self.missing if self.find(arm.key) is None]
 
     def arm(self, key: str) -> Arm:
         found = self.find(key)

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from glstm.report.claims import OPEN, claims
-from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, of_track, pairs
+from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, not_on, of_track, pairs
 from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
@@ -54,7 +54,13 @@ def answer(results: list[Result]) -> list[str]:
         [f"on {_counted(rule, own)}{_not_on(rule, own)} {IN_TEXT[track]}" for track, own in compared.items()]
         for rule in (_sooner, _lower)
     )
-    so_far = "" if min(counts) == len(TASKS) else f"; of {len(TASKS)} tasks the others are not repeated yet"
+    lacking = [
+        f"{task} {IN_TEXT[track]}"
+        for track, own in compared.items()
+        for name, task in TASKS.items()
+        if name not in {pair[0].name for pair in own}
+    ]
+    so_far = f"; not repeated yet: {', '.join(lacking)}" if lacking else ""
     return [
         f"Sooner? The g-LSTM learns sooner than the LSTM {' and '.join(sooner)}{so_far}.",
         f"Lower? Its error is lower by more than chance {' and '.join(lower)}.",
@@ -75,7 +81,7 @@ def _counted(rule: Callable[[Pair], bool], own: list[Pair]) -> str:
 
 def _not_on(rule: Callable[[Pair], bool], own: list[Pair]) -> str:
     tasks = [TASKS[pair[0].name] for pair in own if not rule(pair)]
-    return f" (not on {', '.join(tasks)})" if tasks else ""
+    return not_on(tasks)
 
 
 def _of_one_task(compared: dict[str, list[Pair]]) -> list[str]:
@@ -141,7 +147,7 @@ def not_all_learn(results: list[Result], track: str) -> str:
     if not parts:
         return ""
     settled = "Networks that have not settled do not say where they would end."
-    return f"Not every seed learns its task: {', '.join(parts)}. {settled}"
+    return f"Not every seed learns its task: {'; '.join(parts)}. {settled}"
 
 
 def caveats(results: list[Result], track: str) -> list[str]:
@@ -153,8 +159,8 @@ def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
     """Of a task whose two networks are not both finished."""
     end = "-best" if track == "best" else ""
     cells = {f"{cell}{end}": NOT_YET for cell in ("glstm", "lstm")}
-    for arm in (*result.arms, *result.missing) if result else ():
-        if result and cells.get(arm.key) == NOT_YET and arm.runs:
+    for arm in (*result.arms, *result.untested) if result else ():
+        if result and arm.key in cells and arm.runs:
             errors = [run.curve["test_error"][-1] for run in arm.runs if not run.diverged]
             of = f" ({len(arm.runs)} of {arm.seeds} seeds)" if isinstance(arm, Missing) else ""
             cells[arm.key] = result.spread(errors) + of
@@ -206,7 +212,7 @@ def tries(result: Result, search: Search) -> Rows:
 def searches(result: Result, track: str) -> list[tuple[str, Search]]:
     """The arms of a track that were searched for, each with its search; equal searches once."""
     found: dict[str, tuple[str, Search]] = {}
-    for arm in (*result.arms, *result.missing):
+    for arm in (*result.arms, *result.untested):
         if arm.track == track and arm.search is not None:
             key = repr(arm.search)
             name = f"{found[key][0]}; {arm.name}" if key in found else arm.name
@@ -269,7 +275,7 @@ def at_an_edge(results: list[Result], track: str) -> str:
 def notes(result: Result, track: str) -> list[str]:
     """What speaks against taking a search's choice for the best there is."""
     found = []
-    own = {arm.key: arm for arm in (*result.arms, *_untested(result)) if arm.search is not None}
+    own = {arm.key: arm for arm in (*result.arms, *result.untested) if arm.search is not None}
     for arm in (arm for arm in own.values() if arm.track == track):
         one = _chosen(arm.search)
         found += [
@@ -295,15 +301,12 @@ def _chosen(search: Search | None) -> Try | None:
     return None if search is None or search.chosen is None else search.tries[search.chosen]
 
 
-def _untested(result: Result) -> list[Missing]:
-    """Arms that are missing, but for those that were tested, by a shorter search."""
-    tested = {arm.key for arm in result.arms}
-    return [arm for arm in result.missing if arm.key not in tested]
-
-
 def not_yet(result: Result, track: str) -> str:
-    missing, untested = [one for one in result.missing if one.track == track], _untested(result)
-    names = [one.name + ("" if one in untested else ", by a longer search") + _so_far(result, one) for one in missing]
+    names = [
+        one.name + ("" if one in result.untested else ", as it is asked for now") + _so_far(result, one)
+        for one in result.missing
+        if one.track == track
+    ]
     return f"Not finished yet: {'; '.join(names)}." if names else ""
 
 
