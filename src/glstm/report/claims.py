@@ -358,8 +358,8 @@ def _by_validation(tried: list[Searched]) -> str:
     """What the searches say, each of one seed."""
     plain, moved = (best_searched(tried, kind_of(True, moving), CHEAP) for moving in (False, True))
     small = [one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT]
-    parts = [f"{_found(plain)} operations"] if plain else []
-    parts += [f"{_found(moved)} where images move"] if moved else []
+    parts = [f"{_cost(plain)} operations"] if plain else []
+    parts += [f"{_cost(moved)} where images move"] if moved else []
     said = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
     limit = f"the paper's network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
     if small:
@@ -370,11 +370,7 @@ def _by_validation(tried: list[Searched]) -> str:
     return f"the searches (validation error, one seed) have {', and '.join(said)}"
 
 
-def _found(one: Searched) -> str:
-    return f"{percent(one.error)} with {millions(one.operations)}"
-
-
-def _cost(point: Point) -> str:
+def _cost(point: Point | Searched) -> str:
     return f"{percent(point.error)} with {millions(point.operations)}"
 
 
