@@ -131,6 +131,17 @@ def test_phased_as_appendix_c_starts_it_is_centred_like_its_gaussian_twin():
         assert times[k.argmax()] == s + 50
 
 
+def test_periods_of_a_phased_gate_may_be_drawn_evenly_in_their_logarithm():
+    torch.manual_seed(0)
+    tau = Phased(tau=(1.0, 1000.0), log_tau=True).draw("tau", 3000)
+    assert (tau.min() >= 1, tau.max() <= 1000) == (True, True)
+    assert [(tau < limit).double().mean().item() for limit in (10.0, 100.0)] == pytest.approx([1 / 3, 2 / 3], abs=0.03)
+    assert Phased(tau=7.0, log_tau=True).draw("tau", 3).tolist() == [7.0] * 3
+    for bad in ((0.0, 9.0), (9.0, 1.0)):
+        with pytest.raises(ValueError, match="tau"):
+            Phased(tau=bad, log_tau=True).draw("tau", 3)
+
+
 @given(tau=st.floats(5, 30), s=st.floats(-10, 10), r=st.floats(0.1, 0.9))
 def test_phased_gradients(tau, s, r):
     """Also of an r that is reflected at 1."""

@@ -376,6 +376,9 @@ class Phased(Gate):
 
     r is used reflected at 0 and at 1, |r - 2 round(r / 2)|: an optimiser may move it beyond, where it would be no
     share, and the gate would always be open.
+
+    With `log_tau` a range of tau is drawn evenly in its logarithm, as in Neil et al.: short periods are as frequent as
+    long ones.
     """
 
     names: ClassVar[tuple[str, ...]] = ("tau", "s", "r")
@@ -385,6 +388,15 @@ class Phased(Gate):
     s: Values = (250.0, 650.0)
     r: Values = 0.1
     alpha: float = 1e-3
+    log_tau: bool = False
+
+    def draw(self, name: str, hidden_size: int, values: Values | None = None) -> Tensor:
+        given = getattr(self, name) if values is None else values
+        if name != "tau" or not self.log_tau or not isinstance(given, tuple | list) or len(given) != 2:
+            return super().draw(name, hidden_size, values)
+        if not given[0] > 0:
+            raise ValueError(f"tau must be above 0 to be drawn evenly in its logarithm, not {given!r}")
+        return draw([log(value) for value in given], hidden_size, name).exp()
 
     def openness(self, times: Tensor, unit: Mapping[str, Tensor], training: bool) -> Tensor:
         period, ratio = _positive(_wide(unit["tau"], times)), _share(_wide(unit["r"], times))

@@ -85,6 +85,7 @@ class PLSTM(GatedLSTM):
         s: Where in time a period begins.
         r: The share of a period in which the unit is open, between 0 and 1.
         alpha: The leak of a closed gate, in training only.
+        log_tau: Draw a range of tau evenly in its logarithm.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class PLSTM(GatedLSTM):
         s: Values = (250.0, 650.0),
         r: Values = 0.1,
         alpha: float = 1e-3,
+        log_tau: bool = False,
         threshold: float = 0.0,
         candidate: str = "tanh",
         backend: str = "auto",
@@ -121,7 +123,7 @@ class PLSTM(GatedLSTM):
             proj_size,
             device,
             dtype,
-            gate=Phased(tau, s, r, alpha),
+            gate=Phased(tau, s, r, alpha, log_tau),
             threshold=threshold,
             candidate=candidate,
             backend=backend,

@@ -28,6 +28,7 @@ FILES = (
     "truncated",
     "frontier",
     "small",
+    "thrifty",
 )
 
 _all: list[Experiment] = [import_module(f"{__name__}.{file}").EXPERIMENT for file in FILES]

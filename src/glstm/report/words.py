@@ -182,8 +182,8 @@ def _said(name: str, value: Any) -> str:
             return f"{value} start"
         case "units", _:
             return f"{value} units"
-        case "gate", {"sigma": sigma}:
-            return f"sigma {sigma:g}"
+        case "gate", dict():
+            return ", ".join(f"{one} {_number_or_range(its)}" for one, its in value.items())
         case "data", {"shift": shift}:
             return f"images that move by {shift} pixel"
         case "schedule", _:
@@ -197,6 +197,11 @@ def _said(name: str, value: Any) -> str:
                 if isinstance(value, int | float)
                 else (f"{name} {value}")
             )
+
+
+def _number_or_range(value: Any) -> str:
+    """What a gate's value is given as."""
+    return " to ".join(f"{one:g}" for one in value) if isinstance(value, tuple | list) else f"{value:g}"
 
 
 def tries(result: Result, search: Search) -> Rows:
