@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from glstm import SequenceModel
@@ -36,6 +37,8 @@ NOT_FOR_RIVALS = {
     "--chrono 12": "has its own: leave them out",
     "--segment": "is none: leave it out",
     "--cell-option nothing=1": "nothing",
+    "--sparsity 0.5": "gated layers, such as the cells glstm and lstm, and this network has none: leave it out",
+    "--prune-from": "is for pruning: give --sparsity, or leave it out",
     "--budget-epochs": "budget_epochs is how long a budget takes to rise, but budget is 0.0",
 }
 FLAGS = ("--curriculum",)
@@ -103,6 +106,19 @@ def test_options_of_a_curriculum_need_one():
             UserError, match=f"{option} is for a temporal curriculum: give --curriculum, or leave it out"
         ):
             run("train", "adding", *SMALL, option, 1)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "glstm"])
+def test_a_pruned_network_is_saved_and_counted_without_what_was_pruned(cell, tmp_path):
+    dense, sparse = ([] for _ in range(2))
+    for name, options in (("dense", []), ("sparse", ["--sparsity", 0.75, "--prune-from", 0, "--prune-until", 0.5])):
+        train(cell, *options, "--out", name)
+        layer = SequenceModel.from_pretrained(tmp_path / name).layer
+        weights = torch.cat([layer.weight_ih_l0.flatten(), layer.weight_hh_l0.flatten()])
+        (row,) = json.loads(run("evaluate", name, "--json"))["rows"]
+        (sparse if options else dense).extend([(weights == 0).double().mean().item(), row["cached_ops"]])
+    assert (dense[0], sparse[0]) == (0.0, 0.75)
+    assert sparse[1] < 0.6 * dense[1]
 
 
 def test_the_gated_cell_asks_for_its_gate():

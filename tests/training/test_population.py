@@ -51,6 +51,12 @@ MIXES = {  # recipes that train together: what may differ, differs
     "one seed": [SMALL, SMALL.changed(lr=1e-3), SMALL.changed(gate={"sigma": 2.0})],
     "clocks": [RECIPES["clocks"], RECIPES["clocks"].changed(seed=1, gate={"period": (2, 3)})],
     "GRU": [RECIPES["GRU"], RECIPES["GRU"].changed(seed=3, clip=0.1)],
+    "pruned": [
+        RECIPES["pruned"],
+        RECIPES["pruned"].changed(seed=1, sparsity=0.5, prune_from=0.4, prune_until=0.4, clip=0.05, schedule="cosine"),
+        SMALL.changed(seed=2, sparsity=0.6, layers=1, options={"threshold": 0.05}),
+        SMALL.changed(cell="lstm", seed=3),
+    ],
     "two sizes": [SMALL, SMALL.changed(units=9, seed=2), SMALL.changed(cell="gru", units=4)],
 }
 several = pytest.mark.parametrize("recipes", MIXES.values(), ids=MIXES.keys())
@@ -151,6 +157,7 @@ def plain_loop(recipe: Recipe) -> torch.nn.Module:
             curriculum.open(recipe.open_sigma)
         elif curriculum is not None and epoch > 1:
             curriculum.step()
+        masks_of = smallest(model, recipe.sparsity_in(epoch))
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * recipe.rate_share(epoch)
         for x, y in task.batches("train", recipe.batch, recipe.seed, epoch):
@@ -162,11 +169,28 @@ def plain_loop(recipe: Recipe) -> torch.nn.Module:
                 loss = loss + recipe.budget_in(epoch) * budget(model, task.steps)
             optimizer.zero_grad()
             loss.backward()
+            for weight, mask in masks_of.items():
+                weight.grad *= mask
             if recipe.clip:
                 clip_grad_norm_(list(weight_parameters(model)), recipe.clip)
             optimizer.step()
+            for weight, mask in masks_of.items():
+                weight.data *= mask
             steps += 1
     return model
+
+
+def smallest(model, share: float) -> dict:
+    """Masks of the weights of an LSTM, of which this share is set to 0."""
+    if not share:
+        return {}
+    weights = [model.layer.weight_ih_l0, model.layer.weight_hh_l0]
+    sizes = torch.cat([weight.detach().abs().flatten() for weight in weights])
+    limit = sizes.sort().values[round(share * len(sizes)) - 1]
+    found = {weight: (weight.detach().abs() > limit).double() for weight in weights}
+    for weight, mask in found.items():
+        weight.data *= mask
+    return found
 
 
 def groups_of_periods(recipe: Recipe, model, span: float) -> list[dict]:

@@ -22,12 +22,14 @@ def operations_of(layer: nn.Module, steps: int, updates: float = 1.0) -> float:
     """Operations of one sequence through all layers of any recurrent layer, all counted in the same way.
 
     A cell that skips is asked at its share of `updates`, and what a skipped step still costs it says itself. A gated
-    layer keeps frozen contributions (`count_cached_ops`), at the steps 1, 2, ... and its present threshold.
+    layer keeps frozen contributions (`count_cached_ops`), at the steps 1, 2, ... and its present threshold; its weights
+    that are exactly 0, as pruning leaves them, take no operation.
     """
     if not 0 <= updates <= 1:
         raise ValueError(f"updates is a share between 0 and 1, not {updates!r}")
     if isinstance(layer, GatedLSTM):
-        return sum(_of_table(table, width) for table, width in zip(_openness(layer, steps), widths(layer), strict=True))
+        tables = zip(_openness(layer, steps), widths(layer), kernels(layer), strict=True)
+        return sum(_of_table(table, width, own) for table, width, own in tables)
     if isinstance(layer, nn.RNNBase):
         return steps * _of_torchs(layer)
     if not knows_operations(layer):
@@ -37,6 +39,13 @@ def operations_of(layer: nn.Module, steps: int, updates: float = 1.0) -> float:
         )
     counted: Any = layer
     return counted.count_ops(steps, updates)
+
+
+def kernels(layer: GatedLSTM) -> list[tuple[Tensor, Tensor]]:
+    """weight_ih and weight_hh of each layer and direction."""
+    return [
+        (getattr(layer, f"weight_ih{suffix}"), getattr(layer, f"weight_hh{suffix}")) for _, suffix in layer.places()
+    ]
 
 
 def knows_operations(layer: nn.Module) -> bool:
@@ -60,10 +69,12 @@ def _openness(layer: GatedLSTM, steps: int) -> Tensor:
         layer.train(training)
 
 
-def _of_table(table: Tensor, inputs: int) -> float:
+def _of_table(table: Tensor, inputs: int, weights: tuple[Tensor, Tensor]) -> float:
     """A unit that is always wide open has no gate to be computed: that is an LSTM."""
     steps, units = table.shape
-    return count_ops(steps, units, inputs) if bool((table == 1).all()) else count_cached_ops(table, inputs)
+    if not bool((table == 1).all()):
+        return count_cached_ops(table, inputs, weights)
+    return count_ops(steps, units, inputs) - 2 * steps * sum(int((weight == 0).sum()) for weight in weights)
 
 
 def _of_torchs(layer: nn.RNNBase) -> int:
@@ -92,7 +103,7 @@ def count_ops(steps: int, hidden: int, inputs: int, openness: float | None = Non
     return openness * lstm + GATE_OPS * steps * hidden
 
 
-def count_cached_ops(k: Tensor, inputs: int) -> int:
+def count_cached_ops(k: Tensor, inputs: int, weights: tuple[Tensor, Tensor] | None = None) -> int:
     """The exact count for one sequence with the table k (T, H), when nothing is computed twice.
 
     k does not depend on the input, so it is a table. A closed unit's h is constant, so its contribution to the other
@@ -100,6 +111,11 @@ def count_cached_ops(k: Tensor, inputs: int) -> int:
     units open at any step before n:
 
         N = sum_n 8 |C_n| |A_{n-1}| + 8 |B_n| |E_n| + |A_{n-1}| + |A_n| (8D + 29 + 7)
+
+    Args:
+        k: The table (T, H).
+        inputs: D.
+        weights: weight_ih (4H, D) and weight_hh (4H, H), if those that are 0 are not to be counted; None: all are.
     """
     is_open = k > 0
     now = is_open.sum(1)
@@ -112,4 +128,19 @@ def count_cached_ops(k: Tensor, inputs: int) -> int:
     ever[:1] = 0
     staying = 8 * (stay * before[1:]).sum()
     fresh = 8 * (newly * ever).sum()
-    return int(staying + fresh + before.sum() + now.sum() * (8 * inputs + 29 + 7))
+    found = int(staying + fresh + before.sum() + now.sum() * (8 * inputs + 29 + 7))
+    return found if weights is None else found - _of_zeros(is_open, *weights)
+
+
+@torch.no_grad()
+def _of_zeros(is_open: Tensor, weight_ih: Tensor, weight_hh: Tensor) -> int:
+    """The operations in `count_cached_ops` of weights that are 0: a multiply and an add whenever one would be used."""
+    now = is_open.cpu().double()  # whole numbers, and exact
+    units = now.shape[1]
+    of_x = (weight_ih == 0).view(4, units, -1).sum((0, 2)).cpu().double()
+    of_h = (weight_hh == 0).view(4, units, units).sum(0).cpu().double()  # (to, from)
+    before, ever = torch.zeros_like(now), torch.zeros_like(now)
+    before[1:], ever[1:] = now[:-1], now.cumsum(0).clamp(max=1)[:-1]
+    stay = now * before
+    used = stay.T @ before + (now - stay).T @ ever
+    return int(2 * ((used * of_h).sum() + now.sum(0) @ of_x))

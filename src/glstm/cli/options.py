@@ -145,6 +145,12 @@ class OptimiserOptions:
         Literal["constant", "linear", "cosine"] | None,
         option("How both learning rates fall to 0 over the epochs.", OPTIMISER),
     ] = None
+    sparsity: Annotated[
+        float | None,
+        option("Prune: set this share of an LSTM's weights to 0, the smallest, epoch by epoch.", OPTIMISER),
+    ] = None
+    prune_from: Annotated[float | None, option("Prune: after which share of the epochs that begins.", OPTIMISER)] = None
+    prune_until: Annotated[float | None, option("Prune: after which share of the epochs it ends.", OPTIMISER)] = None
     clip: Annotated[
         float | None, option("Clip the norm of the weights' gradient to this; 0 turns it off.", OPTIMISER)
     ] = None

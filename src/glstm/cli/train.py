@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WHERE = {"device": "auto", "devices": 1, "nodes": 1, "precision": "32-true", "matmul": "high"}
 OF_CURRICULUM = ("alpha", "rho", "open_epochs", "open_sigma")
+OF_PRUNING = ("prune_from", "prune_until")
 OF_GATES = ("mu", "sigma", "gate_value", "threshold", "gate_lr", *OF_CURRICULUM)
 
 
@@ -136,12 +137,14 @@ def _given(group: Any) -> dict[str, Any]:
 
 
 def _refuse_idle(recipe: Recipe, asked: list[str]) -> None:
-    """Options that this cell, or training without a curriculum, would not read."""
+    """Options that this cell, or training without a curriculum or pruning, would not read."""
     takes = recipe.cell_takes()
     if "gate" not in takes and recipe.gate_class is None and (idle := [name for name in OF_GATES if name in asked]):
         raise UserError(f"the {recipe.cell} cell has no time gate: leave out --{_dashed(idle[0])}")
     if not recipe.curriculum and (idle := [name for name in OF_CURRICULUM if name in asked]):
         raise UserError(f"--{_dashed(idle[0])} is for a temporal curriculum: give --curriculum, or leave it out")
+    if not recipe.sparsity and (idle := [name for name in OF_PRUNING if name in asked]):
+        raise UserError(f"--{_dashed(idle[0])} is for pruning: give --sparsity, or leave it out")
     if "candidate" in asked and "candidate" not in takes and recipe.cell in CELLS:  # your own may take any option
         raise UserError(f"the candidate of the {recipe.cell} cell cannot be chosen: leave out --candidate")
 

@@ -35,11 +35,12 @@ class Rule:
 
     by_loss: bool = False  # else by the error
     budget: float = 0.0  # lambda: openness is wanted less, too, and its charge is added to the loss
+    first: int = 1  # epochs before this one have weights that are yet to be pruned: any later one is better
 
     def rank(self, row: Epoch) -> tuple[float, float]:
         """The lower, the better."""
         error, loss = row.validation_error or 0.0, row.validation_loss or 0.0
-        if not isfinite(error + loss):
+        if not isfinite(error + loss) or row.epoch < self.first:
             return inf, inf
         if self.by_loss or self.budget:
             return loss + self.budget * (row.mean_k or 0.0), error
@@ -47,7 +48,7 @@ class Rule:
 
 
 def rule_for(task: Task, settings: Settings) -> Rule:
-    return Rule(chosen_by_loss(task), settings.budget)
+    return Rule(chosen_by_loss(task), settings.budget, settings.pruned_in)
 
 
 def chosen_by_loss(task: Task) -> bool:
@@ -74,7 +75,7 @@ def is_over(history: Sequence[Row], rule: Rule, patience: int) -> bool:
     """Whether patience is at an end."""
     if not patience or not history or history[-1].validation_error is None:
         return False
-    return history[-1].epoch - best_of(history, rule).epoch >= patience
+    return history[-1].epoch - max(best_of(history, rule).epoch, rule.first) >= patience
 
 
 def check_patience(task: Task, settings: Settings) -> None:

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from glstm.advice import check
 from glstm.analysis import count_cached_ops, count_ops, operations_of
-from glstm.analysis.operations import knows_operations, widths
+from glstm.analysis.operations import kernels, knows_operations, widths
 from glstm.data.task import Batch, Task
 from glstm.errors import UserError
 from glstm.gated import GatedLSTM
@@ -30,7 +30,7 @@ class Cost:
     open_share: float  # the share of all (step, unit) pairs at which the unit is open at all
     lstm_ops: float  # a plain LSTM of this size
     paper_ops: float  # the paper's count at this openness
-    cached_ops: float  # the exact count, when frozen contributions are stored
+    cached_ops: float  # the exact count, when frozen contributions are stored and weights that are 0 are left out
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,10 @@ def cost(layer: GatedLSTM, times: int | Tensor) -> Cost:
             count_ops(steps, layer.hidden_size, width, table.gt(0).double().mean().item())
             for table, width in zip(tables, inputs, strict=True)
         ),
-        cached_ops=sum(count_cached_ops(table, width) for table, width in zip(tables, inputs, strict=True)),
+        cached_ops=sum(
+            count_cached_ops(table, width, own)
+            for table, width, own in zip(tables, inputs, kernels(layer), strict=True)
+        ),
     )
 
 

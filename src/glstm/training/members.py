@@ -36,7 +36,7 @@ def make_models(
 
 
 def check_gates(model: nn.Module, settings: Settings) -> None:
-    """Settings that are about gates need a network with gates."""
+    """Settings that are about gates, or about gated layers, need a network with them."""
     layers = gated_layers(model)
     if settings.curriculum and not any(isinstance(layer.gate, Gaussian | Periodic) for layer in layers):
         raise UserError("a temporal curriculum widens Gaussian gates, and this network has none: leave it out")
@@ -44,6 +44,11 @@ def check_gates(model: nn.Module, settings: Settings) -> None:
         raise UserError(
             "a budget charges for openness, and this network has no gates that could close, nor does it skip steps: "
             "leave the budget out"
+        )
+    if settings.sparsity and not layers:
+        raise UserError(
+            "sparsity is of the weights of gated layers, such as the cells glstm and lstm, and this network has none: "
+            "leave it out"
         )
     if not settings.trains_gates:
         for layer in layers:

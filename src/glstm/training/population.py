@@ -31,6 +31,7 @@ from glstm.training.members import Model as Model
 from glstm.training.members import check_gates, make_models
 from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
+from glstm.training.pruning import Pruning
 from glstm.training.room import OpenUnits
 from glstm.training.settings import Settings, check_together
 from glstm.training.stack import Group, Stack
@@ -121,6 +122,7 @@ class Population:
         self.optimizer = OPTIMIZERS[common.optimizer](values, decays)
         self.optimizer.state = dict(zip(self.optimizer.state, self.stack.values[1:], strict=True))  # zeros, too
         self.rates = torch.zeros_like(values)
+        self.pruning = Pruning(self.settings, self.stack) if any(own.sparsity for own in self.settings) else None
         self.clipped = any(setting.clip for setting in self.settings)
         self.clip = values.new_tensor([[setting.clip or torch.inf] for setting in self.settings])
         self.charged = any(setting.budget for setting in self.settings)
@@ -134,7 +136,7 @@ class Population:
         # A graph is the same for all steps, so on CUDA those that are done are computed, too; their rates are 0.
         self.computes_done = self.device.type != "cpu"
         self.epoch, self.batch = 0, 0  # the same as `next_batch` and `updates`, on the host
-        self.moved_to: int | None = None  # the epoch up to which the curricula have been applied
+        self.moved_to: int | None = None  # the epoch up to which curricula and pruning have been applied
         self.stages: dict[tuple[int, ...], Stage] = {}  # by the members that read them; () for all
         # cuDNN's own layers rearrange their weights at every call, which is not allowed during a capture.
         torchs = any(isinstance(module, nn.RNNBase) for model in self.models for module in model.modules())
@@ -169,7 +171,8 @@ class Population:
         ]
 
     def start(self, epoch: int, batch: int = 0) -> None:
-        """Go to a batch of an epoch. At the first batch the sums of losses are reset, and curricula take their step."""
+        """Go to a batch of an epoch. At the first batch the sums of losses are reset, curricula take their step,
+        and weights are pruned."""
         if not 1 <= epoch <= self.settings[0].epochs:
             raise UserError(
                 f"epochs count from 1 to the settings' {self.settings[0].epochs}, and {epoch} is none of them"
@@ -181,6 +184,8 @@ class Population:
             self.guard.start_epoch()
         if batch == 0 and epoch != self.moved_to:
             self._move_curricula(epoch)
+            if self.pruning:
+                self.pruning.move(epoch, self.done)
             self.moved_to = epoch
         self._fill_stages(epoch)
         for row, (setting, model) in enumerate(zip(self.settings, self.models, strict=True)):
@@ -189,6 +194,8 @@ class Population:
             self.rates[row, : self.stack.weights] = share * setting.lr
             self.rates[row, self.stack.weights :] = of_gates
             self._rates_in_units(row, model, of_gates)
+        if self.pruning:
+            self.rates *= self.pruning.kept  # an optimiser's mean of gradients would move what was pruned
         self.budgets.copy_(self.budgets.new_tensor([setting.budget_in(epoch) for setting in self.settings]))
         for model in self.models:
             if not model.training:  # else its parts keep the modes they were given
@@ -367,6 +374,8 @@ class Population:
     def apply(self, gradient: Tensor) -> None:
         """The update itself."""
         gradient = self.over_processes(gradient, "mean")
+        if self.pruning:
+            gradient = gradient * self.pruning.kept  # or they would count in the norm
         if self.clipped:
             weights = gradient[:, : self.stack.weights]
             weights *= (self.clip / (self._norms(weights) + 1e-6)).clamp(max=1.0)  # torch's clip_grad_norm_, row by row

@@ -79,6 +79,8 @@ class Run:
             return
         if before.curriculum and done > before.epochs - before.open_epochs:
             raise UserError(f"the curriculum of {path} has opened its gates: its epochs cannot change now")
+        if before.sparsity and done:
+            raise UserError(f"the epochs of {path} decide when it is pruned: they cannot change now")
         if before.schedule != "constant" and done:
             raise UserError(f"the {before.schedule} schedule of {path} has begun: its epochs cannot change now")
 

@@ -50,6 +50,8 @@ def load_run(run: Run, member: int, population: Population, epochs: int) -> dict
     run.history = [EpochRow(**row) for row in progress["history"]]
     run.losses = [LossRow(**row) for row in progress["losses"]]
     population.guard.restart(member, extra["sums"], extra["left_out"])
+    if "kept" in expected and population.pruning:
+        population.pruning.restart(member, extra["kept"])
     if run.gates_before is not None:
         run.gates_before.copy_(extra["gates_before"])
     best = {name.removeprefix(BEST): value for name, value in extra.items() if name.startswith(BEST)}
@@ -60,6 +62,8 @@ def load_run(run: Run, member: int, population: Population, epochs: int) -> dict
 def _extra(run: Run, member: int, population: Population) -> dict[str, Tensor]:
     """What is saved besides its network."""
     own = {"sums": population.sums[member], "left_out": population.guard.left_out[member]}
+    if population.pruning and run.settings.sparsity:
+        own["kept"] = population.pruning.of(member)
     return own if run.gates_before is None else own | {"gates_before": run.gates_before}
 
 

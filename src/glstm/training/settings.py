@@ -40,6 +40,10 @@ class Settings:
         budget: lambda, the charge for mean openness.
         budget_epochs: lambda rises to `budget` over so many epochs; 0: it is constant.
         on_nan: What to do when a loss or a value becomes nan or infinite: "stop", or "skip" that update.
+        sparsity: The share of a gated layer's weights that are set to 0 in training, the smallest; 0: none
+            (`glstm.training.pruning`).
+        prune_from: After which share of the epochs that begins.
+        prune_until: After which share of the epochs no more are; with those left the network trains on.
         curriculum: Whether a `TemporalCurriculum` widens the gates.
         alpha: By which share the curriculum widens a gate in an epoch.
         rho: The share of units that it widens.
@@ -60,6 +64,10 @@ class Settings:
     budget: float = 0.0
     budget_epochs: int = 0
     on_nan: str = "stop"
+
+    sparsity: float = 0.0
+    prune_from: float = 0.2
+    prune_until: float = 0.6
 
     curriculum: bool = False
     alpha: float = 1 / 6
@@ -94,6 +102,13 @@ class Settings:
         for name in ("lr", "alpha"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be above 0, not {getattr(self, name)}")
+        if not 0 <= self.sparsity < 1:
+            raise UserError(f"sparsity is a share of the weights, at least 0 and below 1, not {self.sparsity}")
+        if not 0 <= self.prune_from <= self.prune_until <= 1:
+            raise UserError(
+                "prune_from and prune_until are shares of the epochs, from 0 to 1, and the first is not the larger: "
+                f"not {self.prune_from} and {self.prune_until}"
+            )
         if not 0 < self.rho <= 1:
             raise UserError(f"rho must be above 0 and at most 1, not {self.rho}")
         if not 0 <= self.decay < 1:
@@ -141,6 +156,19 @@ class Settings:
     def budget_in(self, epoch: int) -> float:
         """lambda in this epoch, counted from 1."""
         return self.budget * min(1.0, epoch / self.budget_epochs) if self.budget_epochs else self.budget
+
+    @property
+    def pruned_in(self) -> int:
+        """The first epoch in which no weight is left to be pruned; 1 if none ever is."""
+        return max(1, math.ceil(self.prune_until * self.epochs)) if self.sparsity else 1
+
+    def sparsity_in(self, epoch: int) -> float:
+        """The share of weights that are 0 in this epoch, counted from 1."""
+        if epoch >= self.pruned_in:
+            return self.sparsity
+        first, last = self.prune_from * self.epochs, self.prune_until * self.epochs
+        left = (last - epoch) / (last - first) if epoch > first else 1.0
+        return self.sparsity * (1 - left**3)
 
     def changed(self, **values: Any) -> Self:
         """A copy with these changes."""
