@@ -118,7 +118,7 @@ def test_a_pruned_network_is_saved_and_counted_without_what_was_pruned(cell, tmp
         (row,) = json.loads(run("evaluate", name, "--json"))["rows"]
         (sparse if options else dense).extend([(weights == 0).double().mean().item(), row["cached_ops"]])
     assert (dense[0], sparse[0]) == (0.0, 0.75)
-    assert sparse[1] < 0.6 * dense[1]
+    assert sparse[1] < 0.75 * dense[1]
 
 
 def test_the_gated_cell_asks_for_its_gate():
