@@ -13,6 +13,8 @@ FILES = (
     "table1_smnist",
     "table1_scifar",
     "table2_pmnist",
+    "table2_rivals_smnist",
+    "table2_rivals_pmnist",
     "fig3_trainability",
     "app_b_inits",
     "app_c_plstm",

@@ -200,8 +200,8 @@ def _said(name: str, value: Any) -> str:
 
 
 def _number_or_range(value: Any) -> str:
-    """What a gate's value is given as."""
-    return " to ".join(f"{one:g}" for one in value) if isinstance(value, tuple | list) else f"{value:g}"
+    """What a gate's value is given as; of a longer list, its ends."""
+    return f"{value[0]:g} to {value[-1]:g}" if isinstance(value, tuple | list) else f"{value:g}"
 
 
 def tries(result: Result, search: Search) -> Rows:

@@ -1,0 +1,13 @@
+from glstm.experiments.experiment import Experiment
+from glstm.experiments.table2_rivals_smnist import rival
+
+EXPERIMENT = Experiment(
+    name="table2-rivals-pmnist",
+    title="Other networks on permuted MNIST (Table 2)",
+    question="Where do the rivals of Table 2 end, by their own recipes?",
+    arms=(
+        rival("r-lstm", "r-LSTM", "pmnist", 0.048),
+        rival("zoneout", "Zoneout", "pmnist", 0.069),
+        rival("indrnn", "IndRNN, 6 layers", "pmnist", 0.040),
+    ),
+)
