@@ -1,6 +1,9 @@
 """Error against operations: who is unbeaten, who is as good, and what the picture and the first screen say of it."""
 
+import re
 from dataclasses import replace
+
+import pytest
 
 from glstm.report.claims import claims
 from glstm.report.frontier import cheapest, is_beaten, points, searched, unbeaten
@@ -29,7 +32,7 @@ def test_an_lstm_that_is_as_cheap_and_as_good_beats_a_g_lstm():
     results = made_up()
     found = {result.name: result for result in results}
     tested = points(found)
-    assert {point.arm.cell for point in tested} == {"glstm", "lstm"}
+    assert {point.name for point in tested} == {"g-LSTM", "LSTM", "pruned LSTM", "Phased LSTM", "Clockwork LSTM"}
     assert len({(point.arm.recipes, point.arm.at_threshold) for point in tested}) == len(tested)
     small = named(results, "small").arm("lstm-4")
     for run in small.runs:
@@ -39,6 +42,52 @@ def test_an_lstm_that_is_as_cheap_and_as_good_beats_a_g_lstm():
     thrifty = next(point for point in points(found) if point.arm.most_operations)
     assert is_beaten(thrifty, [point for point in points(found) if point.arm is small])
     assert not searched(found)  # searches are shown only of points that are not tested
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("pruned-95", "pruned LSTM with 5 % of its weights"),
+        ("plstm-0.05", "Phased LSTM with r = 0.05"),
+        ("clockwork", "Clockwork LSTM"),
+    ],
+)
+def test_a_network_that_saves_operations_in_another_way_answers_too(key, words):
+    results = made_up()
+    for run in named(results, "thrifty").arm(key).runs:
+        run.summary["operations"] = 5e5
+        run.curve["test_error"][-1] = 0.001
+    claim = claims(results)[-1]
+    assert claim.badge == "does not hold"
+    assert f"the cheapest LSTM or other network that was tested and is as good takes 0.5 M ({words}, " in claim.sentence
+    without = claims([result for result in results if result.name != "thrifty"])[-1]
+    assert without.badge == "holds"  # it is judged without them, and says so
+    assert "are beaten by no LSTM that was tested" in without.sentence
+
+
+def test_each_kind_has_its_own_mark_in_picture_and_legend():
+    results = made_up()
+    chart = frontier_chart({result.name: result for result in results})
+    looks = {curve.name: (curve.colour, curve.marker) for curve in chart.curves if curve.name and not curve.hollow}
+    assert len(set(looks.values())) == len(looks)
+    assert {curve.marker for curve in chart.curves if curve.name.startswith("pruned LSTM")} == {"v"}
+    shown = page(results)
+    for classes, name in (("mark down", "pruned LSTM"), ("mark up", "Phased LSTM"), ("mark cross", "Clockwork LSTM")):
+        assert re.search(f'<li class="c[0-9] {classes}">{name}, images', shown)
+
+
+def test_a_search_that_several_share_is_shown_once():
+    """And networks that save operations are shown before they are tested, too."""
+    results = [
+        unfinished(result, *(arm.key for arm in result.arms)) if result.name == "thrifty" else result
+        for result in made_up()
+    ]
+    tried = searched({result.name: result for result in results})
+    names = [one.name for one in tried]
+    assert {"pruned LSTM", "Phased LSTM", "Clockwork LSTM"} == set(names)
+    assert names.count("pruned LSTM") == 1
+    assert "Phased LSTM, r = 0.05" in page(results)
+    assert "Not finished yet: Phased LSTM, r = 0.05" in document(results)
 
 
 def test_the_frontier_shows_seeds_means_and_the_paper():
@@ -69,12 +118,14 @@ def test_the_first_screen_has_the_points_whose_limits_were_set_beforehand():
         "Cheaper? By the paper's recipe a charge for openness leaves 1 M of 79 M operations, and the error is 0.20 % "
         "instead of 0.52 %. Trained for few operations, with units closed, g-LSTMs are at 0.20 % with 1 M and at "
         "0.10 % with 2 M operations a sequence, with training images shifted at random by a pixel; of LSTMs with 4, 8, "
-        "16, 32, 64, 110 units, to reach 0.20 %, none is good enough, and to reach 0.10 %, none is good enough."
+        "16, 32, 64, 110 units and pruned LSTMs and Phased LSTMs and Clockwork LSTMs, to reach 0.20 %, none is good "
+        "enough, and to reach 0.10 %, none is good enough."
     )
     for run in named(results, "small").arm("lstm-64").runs:
         run.curve["test_error"][-1] = 0.0015
     *_, cheaper = answer(results)
-    assert cheaper.endswith("0.20 %, one needs 46 M (64 units, 0.15 %), and to reach 0.10 %, none is good enough.")
+    said = "0.20 %, one needs 46 M (LSTM of 64 units, 0.15 %), and to reach 0.10 %, none is good enough."
+    assert cheaper.endswith(said)
     plain = [arm for arm in named(results, "frontier").arms if not arm.moved]
     results = [replace(one, arms=plain) if one.name == "frontier" else one for one in results]
     *_, cheaper = answer([unfinished(one, "lstm-4", "lstm-8") if one.name == "small" else one for one in results])

@@ -20,6 +20,7 @@ GATE_COLUMNS = 200  # steps that a picture of gates shows
 
 ZERO = 3e-5  # where a threshold of 0 is drawn on a log axis
 MOST_CURVES = 10  # in one figure
+MARKS = {"^": " up", "v": " down", "P": " cross"}  # classes of the style sheet; others are round there
 SHORT = {"paper": "by the\npaper", "best": "at its\nbest", "given": "given"}
 
 ERROR = Axis("test error", log=True, percent=True)
@@ -93,7 +94,7 @@ def drawn(chart: Chart, label: str, width: float = WIDTH, height: float = HEIGHT
 
 def _legend(curve: Curve, number: int) -> str:
     colour = (number if curve.colour is None else curve.colour) % len(COLOURS)
-    kind = "" if curve.line else " mark hollow" if curve.hollow else " mark"
+    kind = "" if curve.line else f" mark{MARKS.get(curve.marker, '')}" + (" hollow" if curve.hollow else "")
     return f'<li class="c{colour}{kind}">{escape(curve.name)}</li>'
 
 

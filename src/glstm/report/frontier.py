@@ -1,5 +1,6 @@
 """Error against operations on sequential MNIST, one count for all: who is cheapest at which error?"""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean
@@ -10,7 +11,7 @@ from glstm.report.results import Arm, Result, Try
 # The paper's operating point, 8.2 % open: its error, and its operations by the exact count and by the paper's own.
 PAPER_ERROR, PAPER_EXACT, PAPER_OWN = 0.023, 0.92e6, 7.6e6
 
-FRONTIER, SMALL, TABLE = "frontier", "small", "table1-smnist"
+FRONTIER, SMALL, THRIFTY, TABLE = "frontier", "small", "thrifty", "table1-smnist"
 CLOSING = ("threshold", "truncated")  # experiments whose networks are tested with units closed
 BUDGET, V_T = "budget", 0.01  # these are tested both ways: closed, they take the fewest operations
 
@@ -22,6 +23,16 @@ class Point:
     arm: Arm
     kind: str
     label: str
+
+    @property
+    def name(self) -> str:
+        return self.kind.partition(", ")[0]
+
+    @property
+    def in_words(self) -> str:
+        """Which network it is."""
+        how = "of" if self.label.endswith("units") else "with"
+        return f"{self.name} {how} {self.label}" if self.label else self.name
 
     @property
     def error(self) -> float:
@@ -41,23 +52,42 @@ class Searched:
     error: float
     operations: float
 
+    @property
+    def name(self) -> str:
+        return self.kind.partition(", ")[0]
 
-def kind_of(gated: bool, moved: bool) -> str:
-    return f"{'g-LSTM' if gated else 'LSTM'}, images {'that move' if moved else 'as they are'}"
+
+# Networks that are compared, by what `sort_of` says of them.
+SIZED = {"lstm": "LSTM", "gru": "GRU"}  # which save operations by being small
+SAVING = {"pruned": "pruned LSTM", "plstm": "Phased LSTM", "clockwork": "Clockwork LSTM"}  # and in other ways
+NAMES = {"glstm": "g-LSTM", **SIZED, **SAVING}
+GATED, *RIVALS = NAMES.values()
 
 
-KINDS = [kind_of(gated, moved) for gated in (True, False) for moved in (False, True)]
+def sort_of(arm: Arm) -> str:
+    """Its cell, or what was done to it."""
+    recipe = arm.runs[0].recipe
+    if recipe.get("sparsity"):
+        return "pruned" if arm.cell == "lstm" else ""
+    return recipe["gate"]["kind"] if arm.cell == "gated" else arm.cell
+
+
+def kind_of(name: str, moved: bool) -> str:
+    return f"{name}, images {'that move' if moved else 'as they are'}"
+
+
+KINDS = [kind_of(name, moved) for name in NAMES.values() for moved in (False, True)]
 
 
 def points(results: dict[str, Result]) -> list[Point]:
     """Every network on this task whose operations are known; each once, even if several experiments show it."""
     found: list[Point] = []
-    for name in (FRONTIER, SMALL, TABLE, *CLOSING, BUDGET):
+    for name in (FRONTIER, SMALL, THRIFTY, TABLE, *CLOSING, BUDGET):
         arms = results[name].arms if name in results else []
         for arm in (replace(arm, at_threshold=V_T) for arm in arms) if name == BUDGET else arms:
-            known = arm.cell in ("glstm", "lstm") and arm.errors and arm.operations
+            known = sort_of(arm) in NAMES and arm.errors and arm.operations
             if known and not any(_is_part(arm, point.arm) for point in found):
-                found.append(Point(arm, kind_of(arm.cell == "glstm", arm.moved), _label(arm)))
+                found.append(Point(arm, kind_of(NAMES[sort_of(arm)], arm.moved), _label(arm)))
     return found
 
 
@@ -69,27 +99,44 @@ def _is_part(arm: Arm, shown: Arm) -> bool:
 def _label(arm: Arm) -> str:
     """What tells it from others of its kind."""
     recipe = arm.runs[0].recipe
+    match sort_of(arm):
+        case "pruned":
+            return f"{100 * (1 - recipe['sparsity']):g} % of its weights"
+        case "plstm":
+            return f"r = {recipe['gate']['r']:g}"
+        case "clockwork":
+            return ""
     charged = arm.at_threshold is not None and arm.most_operations is None  # by the paper's recipe, all of one size
     return f"lambda {recipe.get('budget', 0):g}" if charged else f"{recipe['units']} units"
 
 
 def searched(results: dict[str, Result]) -> list[Searched]:
-    """Of arms that are not finished: every network of the g-LSTM's searches once, and of each LSTM the best so far."""
+    """Of arms that are not finished: every network of the g-LSTM's searches once, and of each other network the best so
+    far."""
     found: dict[str, Searched] = {}
     for arm in results[FRONTIER].untested if FRONTIER in results else ():
         for one in arm.search.tries if arm.search else ():
-            found |= _one(one, gated=True)
+            found |= _one(one, GATED)
     for arm in results[SMALL].untested if SMALL in results else ():
         if arm.search and (best := arm.search.best_so_far):
-            found |= _one(best, gated=False, label=arm.name.removeprefix("LSTM, "))
+            found |= _one(best, *_sized(arm.name))
+    for arm in results[THRIFTY].untested if THRIFTY in results else ():
+        if arm.search and (best := arm.search.best_so_far):  # some share a search, which is then of one of them
+            found |= _one(best, _sized(arm.name)[0], key=str(best.operations))
     return list(found.values())
 
 
-def _one(one: Try, gated: bool, label: str = "") -> dict[str, Searched]:
+def _sized(arm: str) -> tuple[str, str]:
+    """Of a small network's name, the cell's and its size."""
+    name, _, size = arm.partition(", ")
+    return name, size
+
+
+def _one(one: Try, name: str, label: str = "", key: str = "") -> dict[str, Searched]:
     if one.validation is None or one.operations is None:
         return {}
-    kind = kind_of(gated, bool(one.change.get("data", {}).get("shift")))
-    return {f"{kind} {label} {one.change}": Searched(kind, label, one.validation, one.operations)}
+    kind = kind_of(name, bool(one.change.get("data", {}).get("shift")))
+    return {f"{kind} {label}{key} {one.change}": Searched(kind, label, one.validation, one.operations)}
 
 
 def cheapest(every: list[Point], wanted: Point) -> Point | None:
@@ -121,3 +168,32 @@ def best_searched(every: list[Searched], kind: str, most: float = inf) -> Search
     """By validation, of those that take no more operations."""
     own = [one for one in every if one.kind == kind and one.operations <= most]
     return min(own, key=lambda one: one.error, default=None)
+
+
+def among_rivals(names: Iterable[str]) -> list[str]:
+    """Those of the g-LSTM's rivals that are among these, in words; at least the LSTM."""
+    there = set(names)
+    small = [name for name in SIZED.values() if name in there] or [SIZED["lstm"]]
+    return [*small, "other network"] if there & {*SAVING.values()} else small
+
+
+def tested_sizes(plain: list[Point]) -> str:
+    """Which rivals were tested, and how many units the small ones have."""
+    units: dict[str, set[int]] = {name: set() for name in RIVALS}
+    for point in plain:
+        units[point.name].add(point.arm.runs[0].recipe["units"])
+    said = [
+        f"{name}s" if name in SAVING.values() else f"{name}s with {', '.join(map(str, sorted(some)))} units"
+        for name, some in units.items()
+        if some
+    ]
+    return " and ".join(said)
+
+
+def untested_sizes(small: Result | None) -> str:
+    """Which of the small networks are not tested; empty: all are. None: of none anything is known."""
+    if small is None:
+        return f"{RIVALS[0]}s of fewer units"
+    untested = [_sized(arm.name) for arm in small.untested]
+    sizes = {name: ", ".join(size for own, size in untested if own == name) for name in RIVALS}
+    return " and ".join(f"{name}s of {some}" for name, some in sizes.items() if some)

@@ -1,26 +1,30 @@
 """The picture of error against operations, twice: for a wide page, and for a narrow one."""
 
 from dataclasses import replace
+from typing import Any
 
 from glstm.plots import Axis, Curve
 from glstm.report import svg
 from glstm.report.figures import Chart, drawn
-from glstm.report.frontier import KINDS, PAPER_ERROR, PAPER_EXACT, Point, points, searched, unbeaten
+from glstm.report.frontier import KINDS, PAPER_ERROR, PAPER_EXACT, SAVING, Point, points, searched, unbeaten
 from glstm.report.published import NETWORKS
 from glstm.report.results import Result, percent
 
 SIZES = {"wide": (920 / 72, 400 / 72), "narrow": (400 / 72, 420 / 72)}  # inches, at 72 units
 OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
-COLOURS = dict(zip(KINDS, (0, 3, 1, 5)))
+# Networks that save operations in other ways have the LSTM's colours, and marks of their own.
+COLOURS = dict(zip(KINDS, (0, 3, 1, 5, 2, 7, *(1, 5) * len(SAVING)), strict=True))
+MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
-    "dot; a line joins those of a colour that none of that colour beats. Hollow, where a point is not tested yet: "
-    "networks of its search, validation error of one seed; of a small LSTM the best. Diamond: the paper's network, and "
-    "hollow squares: networks that others published and that were not trained here, their operations by our count."
+    "dot; a line joins those of a kind that none of that kind beats. Hollow, where a point is not tested yet: networks "
+    "of its search, validation error of one seed; of networks other than g-LSTMs the best. Triangles and crosses: "
+    "LSTMs that save operations in other ways. Diamond: the paper's network, and hollow squares: networks that others "
+    "published and that were not trained here, their operations by our count."
 )
 
 
@@ -44,12 +48,12 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
     curves = []
     for kind in KINDS:
         own, colour = [point for point in tested if point.kind == kind], COLOURS[kind]
+        marker = MARKERS.get(kind.partition(", ")[0], "o")
         if own:
             costs, errors = [one.operations / 1e6 for one in own], [one.error for one in own]
             low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
-            curves.append(
-                Curve(kind, costs, errors, low, high, line=False, colour=colour, size=MEAN, texts=_texts(own))
-            )
+            look: dict[str, Any] = {"line": False, "colour": colour, "size": MEAN, "marker": marker}
+            curves.append(Curve(kind, costs, errors, low, high, texts=_texts(own), **look))
             best = unbeaten(own)
             x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
             curves.append(Curve("", x, y, colour=colour, size=SEED))
@@ -61,9 +65,8 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
                 [*column] for column in zip(*((one.operations / 1e6, one.error, one.label) for one in some))
             )
             name = f"{kind}: validation, one seed"
-            curves.append(
-                Curve(name, costs, errors, line=False, colour=colour, hollow=True, size=SEARCHED, texts=texts)
-            )
+            look = {"line": False, "colour": colour, "size": SEARCHED, "marker": marker, "hollow": True}
+            curves.append(Curve(name, costs, errors, texts=texts, **look))
     name = f"the paper, {percent(PAPER_ERROR)}"
     paper = Curve(
         name,

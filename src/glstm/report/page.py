@@ -8,8 +8,10 @@ from glstm import plots
 from glstm.report import figures
 from glstm.report.claims import PICTURE, Claim, claims
 from glstm.report.frontier_figure import frontier_chart, frontier_figure
-from glstm.report.published import OTHERS, error_rows, thrifty_rows
+from glstm.report.published import OTHERS, thrifty_rows
 from glstm.report.results import TRACKS, Result, Rows
+from glstm.report.table2 import TITLE as TABLE_2
+from glstm.report.table2 import table2_rows
 from glstm.report.tables import figures as figures_table
 from glstm.report.words import (
     ASKED,
@@ -67,15 +69,18 @@ def _first_screen(results: list[Result]) -> str:
     ]
     picture = frontier_figure(results)
     return (
-        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{picture}{_others() if picture else ""}'
-        f"{by_track[1]}<p>{escape(earlier(results))}</p>"
+        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{picture}'
+        f"{_others(results) if picture else ''}{by_track[1]}<p>{escape(earlier(results))}</p>"
     )
 
 
-def _others() -> str:
+def _others(results: list[Result]) -> str:
     """What others published, folded away."""
-    tables = "".join(table(rows, stacked=True) for rows in (thrifty_rows(), error_rows()))
-    return f"<details><summary>{escape(OTHERS)}</summary>{tables}</details>"
+    tables = {OTHERS: thrifty_rows(), TABLE_2: table2_rows({result.name: result for result in results})}
+    return "".join(
+        f"<details><summary>{escape(name)}</summary>{table(rows, stacked=True)}</details>"
+        for name, rows in tables.items()
+    )
 
 
 def _emphasised(sentence: str) -> str:

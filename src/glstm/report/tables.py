@@ -4,8 +4,10 @@ import re
 from statistics import mean
 
 from glstm.report.claims import Claim, claims
-from glstm.report.published import OTHERS, error_rows, thrifty_rows
+from glstm.report.published import OTHERS, thrifty_rows
 from glstm.report.results import EARLY, LAST, TRACKS, Arm, Result, Rows, millions
+from glstm.report.table2 import TITLE as TABLE_2
+from glstm.report.table2 import table2_rows
 from glstm.report.words import (
     ASKED,
     HOW,
@@ -122,7 +124,8 @@ def document(results: list[Result]) -> str:
             parts += [f"Chosen by validation: {plain(' '.join(lines))}"] if (lines := chosen(result, track)) else []
             parts += [plain(" ".join(lines))] if (lines := notes(result, track)) else []
             parts += [plain(text)] if (text := not_yet(result, track)) else []
-    parts += [f"## {OTHERS}", markdown(thrifty_rows()), markdown(error_rows())]
+    parts += [f"## {OTHERS}", markdown(thrifty_rows())]
+    parts += [f"## {TABLE_2}", markdown(table2_rows({result.name: result for result in results}))]
     parts += ["## Versions, commits and hardware", *(f"- {plain(line)}" for line in origin(results))]
     return "\n\n".join(parts) + "\n"
 
