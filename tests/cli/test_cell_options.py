@@ -38,7 +38,7 @@ NOT_FOR_RIVALS = {
     "--segment": "is none: leave it out",
     "--cell-option nothing=1": "nothing",
     "--sparsity 0.5": "gated layers, such as the cells glstm and lstm, and this network has none: leave it out",
-    "--prune-from": "is for pruning: give --sparsity, or leave it out",
+    "--prune-until": "is for pruning: give --sparsity, or leave it out",
     "--budget-epochs": "budget_epochs is how long a budget takes to rise, but budget is 0.0",
 }
 FLAGS = ("--curriculum",)
