@@ -23,6 +23,7 @@ from torch import nn
 from glstm.cells.bn_lstm import BNLSTM
 from glstm.cells.chrono import ChronoLSTM
 from glstm.cells.clockwork import ClockworkRNN
+from glstm.cells.gru import GRU
 from glstm.cells.indrnn import IndRNN
 from glstm.cells.jump import LSTMJump
 from glstm.cells.mingru import MinGRU
@@ -38,7 +39,7 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "plstm": PLSTM,
     "lstm": LSTM,
     "gated": GatedLSTM,  # with any gate
-    "gru": nn.GRU,
+    "gru": GRU,
     "clockwork": ClockworkRNN,
     "chrono-lstm": ChronoLSTM,
     "zoneout": Zoneout,
