@@ -26,18 +26,22 @@ from glstm.report.comparisons import (
 )
 from glstm.report.frontier import (
     FRONTIER,
+    GATED,
     PAPER_ERROR,
     PAPER_EXACT,
     SMALL,
     V_T,
     Point,
     Searched,
+    among_rivals,
     best_searched,
     cheapest,
     is_beaten,
     kind_of,
     points,
     searched,
+    tested_sizes,
+    untested_sizes,
 )
 from glstm.report.intervals import difference
 from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, percent, spread
@@ -298,11 +302,12 @@ def _curriculum(results: Results) -> Claim:
 
 
 def _thrift(results: Results) -> Claim:
-    """Ours. Every LSTM that was tested may answer, whatever its track."""
+    """Ours. Every LSTM and GRU that was tested may answer, whatever its track."""
     every, tried = points(results), searched(results)
-    gated = [point for point in every if point.arm.cell == "glstm" and point.arm.at_threshold is not None]
-    plain = [point for point in every if point.arm.cell == "lstm"]
-    rows: Rows = [["", "error", "operations, exact", "seeds", "cheapest LSTM that is as good"]]
+    gated = [point for point in every if point.name == GATED and point.arm.at_threshold is not None]
+    plain = [point for point in every if point.name != GATED]
+    rival = " or ".join(among_rivals(point.name for point in plain))
+    rows: Rows = [["", "error", "operations, exact", "seeds", f"cheapest {rival} that is as good"]]
     parts, in_short = [], ""
     for point in gated:
         rows.append([*_thrifty(point), _rival(cheapest(plain, point))])
@@ -311,9 +316,9 @@ def _thrift(results: Results) -> Claim:
         best = min(gated, key=lambda point: point.operations)
         in_short = _thrift_in_short(gated, plain)
         parts.append(
-            f"{len(good)} of {len(gated)} g-LSTMs with units closed are beaten by no LSTM that was tested in error "
+            f"{len(good)} of {len(gated)} g-LSTMs with units closed are beaten by no {rival} that was tested in error "
             f"and operations at once; the cheapest is at {percent(best.error)} with {millions(best.operations)} "
-            f"operations, and {_as_good(cheapest(plain, best))}; the paper's network is at "
+            f"operations, and {_as_good(cheapest(plain, best), rival)}; the paper's network is at "
             f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
         )
         if beaten := [point for point in gated if point not in good]:
@@ -323,11 +328,10 @@ def _thrift(results: Results) -> Claim:
     if tried and not judged:
         parts.append(_by_validation(tried))
     badge = _badge(judged, len(good), len(gated))
-    says = "At a given error a g-LSTM with narrow gates takes fewer operations than a smaller LSTM."
+    says = f"At a given error a g-LSTM with narrow gates takes fewer operations than a smaller {rival}."
     if in_short:
-        small = results.get(SMALL)
-        lacking = [arm.name.removeprefix("LSTM, ") for arm in small.untested] if small else ["fewer units"]
-        in_short += f". LSTMs of {', '.join(lacking)} are not tested yet." if lacking else "."
+        lacking = untested_sizes(results.get(SMALL))
+        in_short += f". {lacking} are not tested yet." if lacking else "."
     evidence = [(CLOSED, rows)] if gated else []
     return Claim(says, "ours", badge, _sentence(badge, parts), evidence, PICTURE, in_short)
 
@@ -346,27 +350,27 @@ def _thrift_in_short(gated: list[Point], plain: list[Point]) -> str:
     shown = shown or [min(gated, key=lambda point: point.operations)]
     where = "with training images shifted at random by a pixel" if moved else "without augmentation"
     said = " and at ".join(_cost(point) for point in shown)
-    sizes = ", ".join(str(units) for units in sorted({point.arm.runs[0].recipe["units"] for point in plain}))
     rivals = ", and ".join(f"to reach {percent(point.error)}, {_needs(cheapest(plain, point))}" for point in shown)
     return (
         f"Trained for few operations, with units closed, g-LSTMs are at {said} operations a sequence, {where}; of "
-        f"LSTMs with {sizes} units, {rivals}"
+        f"{tested_sizes(plain)}, {rivals}"
     )
 
 
 def _by_validation(tried: list[Searched]) -> str:
     """What the searches say, each of one seed."""
-    plain, moved = (best_searched(tried, kind_of(True, moving), CHEAP) for moving in (False, True))
-    small = [one for one in tried if one.kind.startswith("LSTM") and one.operations <= PAPER_EXACT]
+    plain, moved = (best_searched(tried, kind_of(GATED, moving), CHEAP) for moving in (False, True))
+    others = [one for one in tried if one.name != GATED]
+    small, rival = [one for one in others if one.operations <= PAPER_EXACT], among_rivals(one.name for one in others)
     parts = [f"{_cost(plain)} operations"] if plain else []
     parts += [f"{_cost(moved)} where images move"] if moved else []
     said = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
     limit = f"the paper's network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
     if small:
         best = min(small, key=lambda one: one.error)
-        said.append(f"the best LSTM so far that takes no more operations than {limit} at {percent(best.error)}")
+        said.append(f"the best {' or '.join(rival)} so far that takes no more operations than {limit} at {percent(best.error)}")
     else:
-        said.append(f"no LSTM yet that takes no more operations than {limit}")
+        said.append(f"no {' or '.join(rival)} yet that takes no more operations than {limit}")
     return f"the searches (validation error, one seed) have {', and '.join(said)}"
 
 
@@ -383,10 +387,10 @@ def _rival(point: Point | None) -> str:
     return "none that was tested" if point is None else f"{millions(point.operations)} ({_named(point)})"
 
 
-def _as_good(point: Point | None) -> str:
+def _as_good(point: Point | None, rival: str) -> str:
     if point is None:
-        return "no LSTM that was tested is as good"
-    return f"the cheapest LSTM that was tested and is as good takes {millions(point.operations)} ({_named(point)})"
+        return f"no {rival} that was tested is as good"
+    return f"the cheapest {rival} that was tested and is as good takes {millions(point.operations)} ({_named(point)})"
 
 
 def _needs(point: Point | None) -> str:
@@ -394,4 +398,4 @@ def _needs(point: Point | None) -> str:
 
 
 def _named(point: Point) -> str:
-    return f"{point.label}, {percent(point.error)}"
+    return f"{point.name} of {point.label}, {percent(point.error)}"

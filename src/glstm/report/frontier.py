@@ -1,5 +1,6 @@
 """Error against operations on sequential MNIST, one count for all: who is cheapest at which error?"""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean
@@ -24,6 +25,10 @@ class Point:
     label: str
 
     @property
+    def name(self) -> str:
+        return NAMES[self.arm.cell]
+
+    @property
     def error(self) -> float:
         return mean(self.arm.errors)
 
@@ -41,12 +46,20 @@ class Searched:
     error: float
     operations: float
 
+    @property
+    def name(self) -> str:
+        return self.kind.partition(", ")[0]
 
-def kind_of(gated: bool, moved: bool) -> str:
-    return f"{'g-LSTM' if gated else 'LSTM'}, images {'that move' if moved else 'as they are'}"
+
+NAMES = {"glstm": "g-LSTM", "lstm": "LSTM", "gru": "GRU"}  # of cells; networks of others are not compared
+GATED, *RIVALS = NAMES.values()
 
 
-KINDS = [kind_of(gated, moved) for gated in (True, False) for moved in (False, True)]
+def kind_of(name: str, moved: bool) -> str:
+    return f"{name}, images {'that move' if moved else 'as they are'}"
+
+
+KINDS = [kind_of(name, moved) for name in NAMES.values() for moved in (False, True)]
 
 
 def points(results: dict[str, Result]) -> list[Point]:
@@ -55,9 +68,9 @@ def points(results: dict[str, Result]) -> list[Point]:
     for name in (FRONTIER, SMALL, TABLE, *CLOSING, BUDGET):
         arms = results[name].arms if name in results else []
         for arm in (replace(arm, at_threshold=V_T) for arm in arms) if name == BUDGET else arms:
-            known = arm.cell in ("glstm", "lstm") and arm.errors and arm.operations
+            known = arm.cell in NAMES and arm.errors and arm.operations
             if known and not any(_is_part(arm, point.arm) for point in found):
-                found.append(Point(arm, kind_of(arm.cell == "glstm", arm.moved), _label(arm)))
+                found.append(Point(arm, kind_of(NAMES[arm.cell], arm.moved), _label(arm)))
     return found
 
 
@@ -74,21 +87,28 @@ def _label(arm: Arm) -> str:
 
 
 def searched(results: dict[str, Result]) -> list[Searched]:
-    """Of arms that are not finished: every network of the g-LSTM's searches once, and of each LSTM the best so far."""
+    """Of arms that are not finished: every network of the g-LSTM's searches once, and of each small network the best so
+    far."""
     found: dict[str, Searched] = {}
     for arm in results[FRONTIER].untested if FRONTIER in results else ():
         for one in arm.search.tries if arm.search else ():
-            found |= _one(one, gated=True)
+            found |= _one(one, GATED)
     for arm in results[SMALL].untested if SMALL in results else ():
         if arm.search and (best := arm.search.best_so_far):
-            found |= _one(best, gated=False, label=arm.name.removeprefix("LSTM, "))
+            found |= _one(best, *_sized(arm.name))
     return list(found.values())
 
 
-def _one(one: Try, gated: bool, label: str = "") -> dict[str, Searched]:
+def _sized(arm: str) -> tuple[str, str]:
+    """Of a small network's name, the cell's and its size."""
+    name, _, size = arm.partition(", ")
+    return name, size
+
+
+def _one(one: Try, name: str, label: str = "") -> dict[str, Searched]:
     if one.validation is None or one.operations is None:
         return {}
-    kind = kind_of(gated, bool(one.change.get("data", {}).get("shift")))
+    kind = kind_of(name, bool(one.change.get("data", {}).get("shift")))
     return {f"{kind} {label} {one.change}": Searched(kind, label, one.validation, one.operations)}
 
 
@@ -121,3 +141,27 @@ def best_searched(every: list[Searched], kind: str, most: float = inf) -> Search
     """By validation, of those that take no more operations."""
     own = [one for one in every if one.kind == kind and one.operations <= most]
     return min(own, key=lambda one: one.error, default=None)
+
+
+def among_rivals(names: Iterable[str]) -> list[str]:
+    """Those of the g-LSTM's rivals that are among these; at least the LSTM."""
+    there = set(names)
+    return [name for name in RIVALS if name in there] or RIVALS[:1]
+
+
+def tested_sizes(plain: list[Point]) -> str:
+    """How many units the rivals have that were tested."""
+    units: dict[str, set[int]] = {name: set() for name in RIVALS}
+    for point in plain:
+        units[point.name].add(point.arm.runs[0].recipe["units"])
+    said = [f"{name}s with {', '.join(map(str, sorted(some)))} units" for name, some in units.items() if some]
+    return " and ".join(said)
+
+
+def untested_sizes(small: Result | None) -> str:
+    """Which of the small networks are not tested; empty: all are. None: of none anything is known."""
+    if small is None:
+        return f"{RIVALS[0]}s of fewer units"
+    untested = [_sized(arm.name) for arm in small.untested]
+    sizes = {name: ", ".join(size for own, size in untested if own == name) for name in RIVALS}
+    return " and ".join(f"{name}s of {some}" for name, some in sizes.items() if some)

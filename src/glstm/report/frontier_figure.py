@@ -12,14 +12,14 @@ from glstm.report.results import Result, percent
 SIZES = {"wide": (920 / 72, 400 / 72), "narrow": (400 / 72, 420 / 72)}  # inches, at 72 units
 OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
-COLOURS = dict(zip(KINDS, (0, 3, 1, 5)))
+COLOURS = dict(zip(KINDS, (0, 3, 1, 5, 2, 7), strict=True))
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
     "dot; a line joins those of a colour that none of that colour beats. Hollow, where a point is not tested yet: "
-    "networks of its search, validation error of one seed; of a small LSTM the best. Diamond: the paper's network, and "
+    "networks of its search, validation error of one seed; of a small network the best. Diamond: the paper's network, and "
     "hollow squares: networks that others published and that were not trained here, their operations by our count."
 )
 
