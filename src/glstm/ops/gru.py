@@ -12,6 +12,7 @@ from glstm.errors import ShapeError
 from glstm.ops import gpu
 from glstm.ops.backends import BACKENDS, NAMES, choose
 from glstm.ops.contract import Inputs
+from glstm.ops.onnx_export import tracing
 from glstm.ops.operator import compute
 from glstm.ops.reference import GRU
 
@@ -51,7 +52,7 @@ def gated_gru(
         raise ValueError(f"backend must be one of {', '.join(NAMES)}, not {backend!r}")
     hidden = w_hh.shape[-1]
     for name, part, axis in (("w_ih", w_ih, -2), ("w_hh", w_hh, -2), ("b_ih", b_ih, -1), ("b_hh", b_hh, -1)):
-        if part is not None and part.shape[axis] != 3 * hidden:
+        if part is not None and not tracing() and part.shape[axis] != 3 * hidden:
             raise ShapeError(f"{name} must have 3H = {3 * hidden} rows, but has shape {tuple(part.shape)}")
     if (b_ih is None) != (b_hh is None):
         raise ValueError("a GRU has both biases, or none")
