@@ -54,7 +54,7 @@ def test_another_cell_leaves_behind_what_was_the_old_ones():
     gru = budgeted.changed(cell="gru")
     assert (gru.gate, gru.options, gru.init, gru.forget_bias, gru.segment) == ({}, {}, "orthogonal", 1.0, None)
     other = budgeted.changed(cell="indrnn", chrono=20.0)
-    assert (other.init, other.forget_bias, other.chrono) == (None, None, 20.0)  # what is asked for stays, and is refused
+    assert (other.init, other.forget_bias, other.chrono) == (None, None, 20.0)  # what is asked for stays
     assert budgeted.changed(chrono=20.0).changed(cell="gru").chrono == 20.0
     assert budgeted.changed(gate={"sigma": 9.0}).gate == {"mu": (1.0, 784.0), "sigma": 9.0}
     assert budgeted.changed(options={"threshold": None}).options == {"candidate": "sigmoid"}

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def orthogonal_(layer: nn.Module) -> None:
-    """Every H x H recurrent block orthogonal; the input kernel orthogonal as one matrix, D x 4H of an LSTM (Cooijmans et
-    al.)."""
+    """Every H x H recurrent block orthogonal; the input kernel orthogonal as one D x 4H matrix, of a GRU D x 3H
+    (Cooijmans et al.)."""
     for weight in _named(layer, "weight_hh"):
         for block in weight.chunk(_gates(layer)):
             block.copy_(_orthogonal(*block.shape))
@@ -40,8 +40,8 @@ def xavier_(layer: nn.Module) -> None:
 
 @torch.no_grad()
 def forget_bias_(layer: nn.Module, value: float = 1.0) -> None:
-    """The forget gate's bias at `value`, so that an untrained network remembers (Jozefowicz et al., 2015); of a GRU, the
-    update gate's."""
+    """The forget gate's bias at `value`, of a GRU the update gate's, so that an untrained network remembers (Jozefowicz
+    et al., 2015)."""
     for bias in _biases(layer, "bias_ih"):
         bias.chunk(_gates(layer))[1].fill_(value)
     for bias in _biases(layer, "bias_hh"):
@@ -50,8 +50,10 @@ def forget_bias_(layer: nn.Module, value: float = 1.0) -> None:
 
 @torch.no_grad()
 def chrono_(layer: nn.Module, t_max: float) -> None:
-    """b_f ~ log U(1, t_max - 1) and b_i = -b_f: memories as long as the task needs (Tallec and Ollivier, 2018). Of a GRU
-    b_z is as b_f: its z takes in as much less of what is new as it keeps more."""
+    """b_f ~ log U(1, t_max - 1) and b_i = -b_f: memories as long as the task needs (Tallec and Ollivier, 2018).
+
+    Of a GRU only b_z is drawn, as b_f is: 1 - z, which takes in what is new, follows from it.
+    """
     check_t_max(t_max)
     gates = _gates(layer)
     for bias in _biases(layer, "bias_ih"):

@@ -338,7 +338,8 @@ def _start(recipe: Recipe, layer: nn.Module) -> None:
     known = isinstance(layer, nn.GRU) or (weight is not None and len(weight) == 4 * recipe.units)
     if not known or getattr(layer, "own_start", False):
         raise UserError(
-            f"init, forget_bias and chrono are starts of an LSTM or a GRU, and {recipe.cell} has its own: leave them out"
+            f"init, forget_bias and chrono are starts of an LSTM or a GRU, and {recipe.cell} has its own: leave them "
+            "out"
         )
     if recipe.init is not None:
         INITIALISERS[recipe.init](layer)

@@ -21,7 +21,9 @@ class GRU(nn.GRU):
     """`torch.nn.GRU`: its weights, names and results. Where no engine computes a call, it is torch's own in all: two
     directions, packed sequences, single ones without a batch's axis, types and devices that no engine has."""
 
+    way = "shared operator"
     leaves_out_sequence = True  # it can be asked for the last state alone
+    weight_hh_l0: Tensor
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class GRU(nn.GRU):
         self.check_input(input, None)
         if hx is not None:
             self.check_hidden_size(hx, self.get_expected_hidden_size(input, None))
-        x = input.transpose(0, 1) if self.batch_first else input
+        x: Any = input.transpose(0, 1) if self.batch_first else input
         states, finals = [None] * self.num_layers if hx is None else hx.unbind(), []
         for layer, h0 in enumerate(states):
             if layer and self.dropout:
@@ -64,4 +66,4 @@ class GRU(nn.GRU):
     def _has_engine(self, input: Any) -> bool:
         one_way = isinstance(input, Tensor) and input.dim() == 3 and not self.bidirectional
         # What is recorded, to be compiled or exported, is torch's own: then it runs where glstm is not.
-        return one_way and not watched((input,)) and has_engine(input, self.hidden_size)
+        return one_way and not watched((input,)) and has_engine(input, self.weight_hh_l0)

@@ -1,8 +1,8 @@
 """`gated_gru`: torch's GRU as another rule of the operator behind `gated_lstm`.
 
-An LSTM has four weighted sums for each unit, a GRU three, of which the candidate's is in two parts: r is between what it
-sums over x and over h. So a GRU has four sums, too, with zeros for the weights of h in the one and of x in the other, and
-all that is not within a unit is the LSTM's: products, layouts, tapes, models side by side.
+An LSTM has four weighted sums for each unit, a GRU three, of which the candidate's is in two parts: r is between what
+it sums over x and over h. So a GRU has four sums, too, with zeros for the weights of h in the one and of x in the
+other, and all that is not within a unit is the LSTM's: products, layouts, tapes, models side by side.
 """
 
 import torch
@@ -13,7 +13,7 @@ from glstm.ops import gpu
 from glstm.ops.backends import BACKENDS, NAMES, choose
 from glstm.ops.contract import Inputs
 from glstm.ops.onnx_export import tracing
-from glstm.ops.operator import compute
+from glstm.ops.operator import autocasting, compute
 from glstm.ops.reference import GRU
 
 
@@ -56,9 +56,11 @@ def gated_gru(
             raise ShapeError(f"{name} must have 3H = {3 * hidden} rows, but has shape {tuple(part.shape)}")
     if (b_ih is None) != (b_hh is None):
         raise ValueError("a GRU has both biases, or none")
+    if autocasting(x.device):
+        x = x.to(w_hh.dtype)  # as the operator will, but the choice of a backend is made before
     if k is None:
         k = w_hh.new_ones(*w_hh.shape[:-2], x.shape[-3], hidden)
-    # There is no cell. The operator hands its c through, so any tensor of the right form serves, and no memory is needed.
+    # There is no cell. The operator hands its c through, so any tensor of the right form serves.
     inputs = Inputs(x, *as_four_sums(w_ih, w_hh, b_ih, b_hh), k, None, h0, h0.detach())
     h, h_n, _, _ = compute(inputs, GRU, sequence, False, _backend(backend, x, hidden))
     return h, h_n
@@ -69,8 +71,8 @@ def as_four_sums(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Weights (4H, D) and (4H, H) and one bias (4H): r, z, the candidate's sum over x, and that over h."""
     *gates, n = w_hh.chunk(3, -2)
-    nothing = torch.zeros_like(n)
-    w_ih, w_hh = torch.cat((w_ih, w_ih.new_zeros(*n.shape[:-1], w_ih.shape[-1])), -2), torch.cat((*gates, nothing, n), -2)
+    w_hh = torch.cat((*gates, torch.zeros_like(n), n), -2)
+    w_ih = torch.cat((w_ih, w_ih.new_zeros(*n.shape[:-1], w_ih.shape[-1])), -2)
     if b_ih is None or b_hh is None:
         return w_ih, w_hh, None
     size = n.shape[-2]
@@ -78,9 +80,10 @@ def as_four_sums(
     return w_ih, w_hh, torch.cat((both, b_ih[..., 2 * size :], b_hh[..., 2 * size :]), -1)
 
 
-def has_engine(x: Tensor, hidden: int) -> bool:
+def has_engine(x: Tensor, w_hh: Tensor) -> bool:
     """Whether an engine computes a GRU of this size on such tensors, and not the reference."""
-    return BACKENDS[_backend("auto", x, hidden)] is not BACKENDS["reference"]
+    x = x.to(w_hh.dtype) if autocasting(x.device) else x
+    return _backend("auto", x, w_hh.shape[-1]) != "reference"
 
 
 def _backend(name: str, x: Tensor, hidden: int) -> str:

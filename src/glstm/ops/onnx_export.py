@@ -176,7 +176,9 @@ class _Function:
 def _symbolic(g, x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, sequence, cells, taped, backend, segment):
     """The six results of the registered operator; what nobody requested is empty."""
     if candidate == GRU:
-        raise UserError("torch.onnx.export with dynamo=False knows torch.nn.GRU, not gated_gru: use that, or dynamo=True")
+        raise UserError(
+            "torch.onnx.export with dynamo=False knows torch.nn.GRU, not gated_gru: use that, or dynamo=True"
+        )
     if cells:
         raise UserError("torch.onnx.export with dynamo=False cannot return all c: use dynamo=True, or cells=False")
     sums = g.op("MatMul", x, g.op("Transpose", w_ih, perm_i=[1, 0]))

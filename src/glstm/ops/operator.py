@@ -98,9 +98,7 @@ def gated_lstm(
     return compute(Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0), candidate, sequence, cells, backend, segment)
 
 
-def compute(
-    inputs: Inputs, rule: str, sequence: bool, cells: bool, backend: str, segment: int | None = None
-) -> Output:
+def compute(inputs: Inputs, rule: str, sequence: bool, cells: bool, backend: str, segment: int | None = None) -> Output:
     """The recurrence by any of `reference.RULES`, where names and numbers are known to be right."""
     x, k_h = inputs.x, inputs.k_h
     if autocasting(x.device):

@@ -60,9 +60,7 @@ class Recorded(torch.autograd.Function):
         # With a tape, each element needs its own gradients. Only models have that: samples share their gradients.
         if taped or any(dim is not None for dim in dims[1:4]):
             models = batching.models_of(inputs, dims)
-            result = run(
-                backend, batching.into_models(inputs, dims, size, own_x=False), rule, sequence, cells, taped
-            )
+            result = run(backend, batching.into_models(inputs, dims, size, own_x=False), rule, sequence, cells, taped)
             outputs = [batching.lower(part, size, models) for part in result[:4]]
         else:
             result = run(backend, batching.into_samples(inputs, dims, size), rule, sequence, cells)

@@ -19,7 +19,7 @@ SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
     "dot; a line joins those of a colour that none of that colour beats. Hollow, where a point is not tested yet: "
-    "networks of its search, validation error of one seed; of a small network the best. Diamond: the paper's network, and "
+    "networks of its search, validation error of one seed; of a small one the best. Diamond: the paper's network, and "
     "hollow squares: networks that others published and that were not trained here, their operations by our count."
 )
 

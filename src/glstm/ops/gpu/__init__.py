@@ -66,7 +66,7 @@ def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, whe
 
 
 def in_one_kernel(hidden: int, exact: bool, where: torch.device) -> bool:
-    """Whether `scan.py` computes a layer of this size with any batch: the other ways know one table only, and no GRU."""
+    """Whether `scan.py` computes a layer of this size with any batch: the other ways know one table, and no GRU."""
     device = properties(where)
     # As many tiles as multiprocessors: then the fewest blocks share the units, and each needs the most memory.
     tiles = device.multi_processor_count
@@ -127,6 +127,8 @@ def forward(inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool)
     elif shape:
         *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, rule, sequence, cells, taped)
     else:
+        if rule == GRU:
+            raise ValueError(f"no kernel computes a GRU of {w_hh.shape[-1]} units: gated_gru chooses another backend")
         piece = x.shape[-3] if taped else max(1, PIECE // (6 * h0.numel()))
         *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, rule, sequence, cells, exact_for(dtype), piece)
     outputs = _without_axis(outputs) if one else outputs
@@ -135,9 +137,7 @@ def forward(inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool)
     return Made(h, h_n, c_n, c, tape if taped else None, schedule=schedule)  # pyright: ignore[reportArgumentType]
 
 
-def _in_steps(
-    x, w_ih, w_hh, b, k, h0, c0, rule: str, sequence: bool, cells: bool, exact: bool, piece: int
-) -> tuple:
+def _in_steps(x, w_ih, w_hh, b, k, h0, c0, rule: str, sequence: bool, cells: bool, exact: bool, piece: int) -> tuple:
     """With the tape of `steps.py`, in pieces of so many steps: without a tape, memory is needed for one piece only."""
     all_h, all_c, tape = [], [], None
     for start in range(0, x.shape[-3], piece):

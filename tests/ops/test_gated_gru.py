@@ -1,16 +1,21 @@
 """The GRU on every engine: against torch.nn.GRU, and with tables of openness against a plain loop, in float64."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+from glstm import ops
 from glstm.errors import ShapeError, UserError
-from glstm.ops import cpu, gated_gru, gpu
+from glstm.ops import cpu, gpu
+from glstm.ops.contract import Inputs
 from glstm.ops.gpu import scan
 from glstm.ops.gpu.runtime import compile_kernels, compiler
 from glstm.ops.gru import as_four_sums, has_engine
 from helpers import relative_error
 
+gated_gru: Any = ops.gated_gru  # for a type checker: it is called with lists
 native = pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
 on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -216,7 +221,7 @@ def test_the_older_exporter_of_onnx_is_told_what_it_knows():
 
     pytest.importorskip("onnx")
     given = tuple(part for part in operands(4, 3, 2, 5).values() if part is not None)
-    with pytest.raises(UserError, match="knows torch.nn.GRU, not gated_gru"):
+    with pytest.raises(UserError, match=r"knows torch\.nn\.GRU, not gated_gru"):
         torch.onnx.export(Run(), given, "/dev/null", dynamo=False)
 
 
@@ -272,9 +277,19 @@ def test_emulated_models_side_by_side(precision, emulated):
         assert relative_error(together[model], right) < EMULATED[precision]["outputs"]
 
 
+def test_emulated_no_other_kernel_takes_it(emulated):
+    emulated(0)
+    given = [part for part in operands(4, 3, 2, 20).values() if part is not None]
+    inputs = Inputs(given[0], *as_four_sums(*given[1:5]), torch.ones(4, 20), None, given[5], given[5])
+    with pytest.raises(ValueError, match="no kernel computes a GRU of 20 units"):
+        gpu.forward(inputs, "gru", True, False, False)
+
+
 @needs_compiler
 @pytest.mark.parametrize("part", ["forward", "backward"])
-@pytest.mark.parametrize(("hidden", "ranks", "exact"), [(16, 1, False), (110, 4, False), (128, 1, True), (384, 8, True)])
+@pytest.mark.parametrize(
+    ("hidden", "ranks", "exact"), [(16, 1, False), (110, 4, False), (128, 1, True), (384, 8, True)]
+)
 def test_kernels_compile(part, hidden, ranks, exact):
     shape = scan.Shape(1, 9, 5, hidden, exact, ranks, 2, 232_448)
     constants = shape.constants(part, 1, "gru", False, 1, True)
@@ -286,8 +301,8 @@ def test_a_layer_too_large_for_one_kernel_is_the_references(monkeypatch):
     monkeypatch.setattr(gpu, "usable", lambda *_: True)
     monkeypatch.setattr(gpu, "in_one_kernel", lambda hidden, *_: hidden <= 384)
     x = torch.randn(2, 3, 1)
-    assert has_engine(x, 384)
-    assert not has_engine(x, 385)
+    assert has_engine(x, torch.zeros(3 * 384, 384))
+    assert not has_engine(x, torch.zeros(3 * 385, 385))
     layer = nn.GRU(1, 385)
     h, _ = gated_gru(x, *layer.parameters(), torch.zeros(3, 385))
     torch.testing.assert_close(h, layer(x)[0])
