@@ -169,7 +169,9 @@ def _run(content: Any, where: str) -> dict[str, Any]:
     lengths = {len(curve[name]) for name in CURVE}
     if len(lengths) > 1 or (lengths == {0} and not content["diverged"]):
         raise Malformed(f"the columns of the curve of {where} must have one length, of an epoch or more")
-    if any(not isinstance(value, NUMBER) for name in CURVE for value in curve[name]):
+    without_gates = all(value is None for value in curve["mean_k"])
+    numbers = [name for name in CURVE if not (name == "mean_k" and without_gates)]
+    if any(not isinstance(value, NUMBER) for name in numbers for value in curve[name]):
         raise Malformed(f"the curve of {where} must be of numbers")
     for problem in _problems(content["probes"], where):
         raise Malformed(problem)
