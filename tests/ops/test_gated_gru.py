@@ -1,84 +1,18 @@
 """The GRU on every engine: against torch.nn.GRU, and with tables of openness against a plain loop, in float64."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 
-from glstm import ops
 from glstm.errors import ShapeError, UserError
 from glstm.ops import cpu, gpu
-from glstm.ops.contract import Inputs
-from glstm.ops.gpu import scan
-from glstm.ops.gpu.runtime import compile_kernels, compiler
 from glstm.ops.gru import as_four_sums, has_engine
-from helpers import relative_error
+from gru_cases import check, gated_gru, operands, results
 
-gated_gru: Any = ops.gated_gru  # for a type checker: it is called with lists
 native = pytest.mark.skipif(cpu.engine() is None, reason="the C engine was not built")
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="no NVRTC here")
-on_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 # T, B, D, H
-SIZES = [(7, 3, 2, 5), (1, 1, 1, 1), (20, 13, 3, 17), (0, 2, 3, 4), (9, 1, 2, 33), (30, 100, 1, 16), (5, 7, 40, 70)]
-EMULATED = {"high": {"outputs": 5e-4, "gradients": 3e-3}, "highest": {"outputs": 1e-5, "gradients": 1e-4}}
-
-
-def loop(x, w_ih, w_hh, b_ih, b_hh, h, *, k=None, sequence=True):
-    """The equations, written once more, with torch's derivatives."""
-    outputs = []
-    for n, x_n in enumerate(x):
-        given, own = x_n @ w_ih.T, h @ w_hh.T
-        given, own = (given, own) if b_ih is None else (given + b_ih, own + b_hh)
-        (r, z, of_x), (r_h, z_h, of_h) = given.chunk(3, -1), own.chunk(3, -1)
-        z = (z + z_h).sigmoid()
-        new = (1 - z) * (of_x + (r + r_h).sigmoid() * of_h).tanh() + z * h
-        h = new if k is None else torch.where(k[n] == 0, h, k[n] * new + (1 - k[n]) * h)
-        outputs.append(h)
-    return torch.stack(outputs) if sequence else None, h
-
-
-def operands(steps, batch, inputs, hidden, *, table=None, bias=True, models=(), large=1.0):
-    """`table`: of openness, "shared" or "own" of each sample. `large`: how large h and its sums are."""
-    draw = torch.Generator().manual_seed(3)
-
-    def normal(*shape, scale=0.6):
-        return scale * torch.randn(*models, *shape, generator=draw)
-
-    k = torch.rand(*models, steps, *((batch,) if table == "own" else ()), hidden, generator=draw)
-    k[..., : hidden // 2] *= torch.rand(*k.shape[:-1], 1, generator=draw) < 0.5
-    biases = [normal(3 * hidden) for _ in range(2)] if bias else [None, None]
-    return {
-        "x": torch.randn(steps, batch, inputs, generator=draw),
-        "w_ih": normal(3 * hidden, inputs),
-        "w_hh": normal(3 * hidden, hidden, scale=large / hidden**0.5),
-        **dict(zip(("b_ih", "b_hh"), biases, strict=True)),
-        "h0": normal(batch, hidden, scale=0.3 * large),
-        "k": None if table is None else torch.where(k < 0.3, 0, k),
-    }
-
-
-def results(run, tensors, sequence=True, **options):
-    """Outputs, and the gradients of a sum that every output has a share in."""
-    leaves = {name: part.detach().clone().requires_grad_() for name, part in tensors.items() if part is not None}
-    *given, k = (leaves.get(name) for name in tensors)
-    outputs = dict(zip(("h", "h_n"), run(*given, k=k, sequence=sequence, **options), strict=True))
-    draw, loss = torch.Generator().manual_seed(4), torch.zeros(())
-    for part in (part for part in outputs.values() if part is not None):
-        loss = loss + (part * torch.randn(part.shape, generator=draw).to(part)).sum()
-    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    return outputs, dict(zip(leaves, gradients, strict=True))
-
-
-def errors(tensors, sequence=True, **options):
-    """Of outputs and of gradients, by name, relative to float64."""
-    right = results(loop, {name: part if part is None else part.double() for name, part in tensors.items()}, sequence)
-    found = results(gated_gru, tensors, sequence, **options)
-    return [
-        {name: relative_error(ours[name], part) for name, part in exact.items() if part is not None and part.numel()}
-        for ours, exact in zip(found, right, strict=True)
-    ]
+SIZES = [(7, 3, 2, 5), (1, 1, 1, 1), (20, 13, 3, 17), (9, 1, 2, 33), (30, 100, 1, 16), (5, 7, 40, 70)]
 
 
 @pytest.fixture(params=[4, 8, 16])
@@ -92,12 +26,7 @@ def lanes(request):
     library.glstm_lanes(0)
 
 
-def check(tensors, sequence=True, outputs=2e-6, gradients=2e-5, **options):
-    for values, limit in zip(errors(tensors, sequence, **options), (outputs, gradients), strict=True):
-        assert all(value < limit for value in values.values()), values
-
-
-@pytest.mark.parametrize("size", [size for size in SIZES if size[0]])
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("table", [None, "shared", "own"])
 def test_the_reference_is_the_equations(size, table):
     check(operands(*size, table=table), backend="reference")
@@ -105,7 +34,7 @@ def test_the_reference_is_the_equations(size, table):
 
 @native
 @pytest.mark.usefixtures("lanes")
-@pytest.mark.parametrize("size", [size for size in SIZES if size[0]], ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize(("table", "sequence"), [(None, True), ("shared", False), ("own", True)])
 def test_the_c_engine_is_the_equations(size, table, sequence):
     check(operands(*size, table=table), sequence, backend="native")
@@ -225,77 +154,6 @@ def test_the_older_exporter_of_onnx_is_told_what_it_knows():
         torch.onnx.export(Run(), given, "/dev/null", dynamo=False)
 
 
-# Every layout: blocks that share a tile's units; samples of a thread; steps that are read ahead; T, B, D, H.
-LAYOUTS = [
-    (1, 1, 3, (5, 6, 1, 20), {}),
-    (1, 2, 2, (3, 9, 6, 33), {"table": "own"}),
-    (4, 2, 1, (4, 9, 1, 40), {"table": "shared", "bias": False}),
-    (4, 1, 2, (3, 3, 6, 70), {"table": "own"}),
-    (8, 1, 4, (3, 3, 2, 70), {}),
-]
-
-
-@pytest.mark.parametrize("precision", EMULATED, indirect=True)
-@pytest.mark.parametrize(("ranks", "samples", "ahead", "size", "options"), LAYOUTS, ids=str)
-def test_kernels_emulated_on_a_cpu(precision, ranks, samples, ahead, size, options, emulated, monkeypatch):
-    emulated(ranks, samples=samples)
-    monkeypatch.setattr(scan, "AHEAD", {"forward": ahead, "backward": ahead})
-    check(operands(*size, **options), sequence=ranks != 4, backend="cuda", **EMULATED[precision])
-
-
-@pytest.mark.parametrize("precision", EMULATED, indirect=True)
-@pytest.mark.parametrize("large", [4.0, 400.0])
-def test_emulated_slopes_are_bounded_where_h_and_its_sums_are_large(precision, large, emulated):
-    """Slopes are shared in 16 bits, scaled by a bound on them: no number may become infinite."""
-    emulated(1)
-    tensors = operands(4, 5, 1, 20, large=large)
-    outputs, gradients = results(gated_gru, tensors, backend="cuda")
-    assert all(part.isfinite().all() for part in (*outputs.values(), *gradients.values()))
-    if large < 10:
-        limits = {"highest": (1e-5, 3e-4), "high": (4e-3, 3e-2)}[precision]
-        check(tensors, True, *limits, backend="cuda")
-
-
-@pytest.mark.parametrize("precision", ["high"], indirect=True)
-def test_emulated_sums_beyond_16_bits_have_finite_slopes(precision, emulated):
-    emulated(1)
-    tensors = operands(2, 3, 1, 20, large=1.0)
-    tensors["b_hh"][40:] = 1e6  # of the candidate's sum over h, which r multiplies
-    tensors["b_ih"][:20] = -30.0
-    outputs, gradients = results(gated_gru, tensors, backend="cuda")
-    assert all(part.isfinite().all() for part in (*outputs.values(), *gradients.values()))
-
-
-@pytest.mark.parametrize("precision", ["high"], indirect=True)
-def test_emulated_models_side_by_side(precision, emulated):
-    emulated(4)
-    tensors = operands(4, 5, 2, 20, models=(2,))
-    x, _, *own = tensors.pop("x"), tensors.pop("k"), *tensors.values()
-    together, _ = torch.vmap(lambda *own: gated_gru(x, *own, backend="cuda"))(*own)
-    for model in range(2):
-        right, _ = loop(x, *(part[model] for part in own))
-        assert relative_error(together[model], right) < EMULATED[precision]["outputs"]
-
-
-def test_emulated_no_other_kernel_takes_it(emulated):
-    emulated(0)
-    given = [part for part in operands(4, 3, 2, 20).values() if part is not None]
-    inputs = Inputs(given[0], *as_four_sums(*given[1:5]), torch.ones(4, 20), None, given[5], given[5])
-    with pytest.raises(ValueError, match="no kernel computes a GRU of 20 units"):
-        gpu.forward(inputs, "gru", True, False, False)
-
-
-@needs_compiler
-@pytest.mark.parametrize("part", ["forward", "backward"])
-@pytest.mark.parametrize(
-    ("hidden", "ranks", "exact"), [(16, 1, False), (110, 4, False), (128, 1, True), (384, 8, True)]
-)
-def test_kernels_compile(part, hidden, ranks, exact):
-    shape = scan.Shape(1, 9, 5, hidden, exact, ranks, 2, 232_448)
-    constants = shape.constants(part, 1, "gru", False, 1, True)
-    assert compile_kernels(scan.source(part, ranks), "sm_90", constants).startswith(b"\x7fELF")
-
-
 def test_a_layer_too_large_for_one_kernel_is_the_references(monkeypatch):
     monkeypatch.setattr(cpu, "usable", lambda *_: False)
     monkeypatch.setattr(gpu, "usable", lambda *_: True)
@@ -308,11 +166,3 @@ def test_a_layer_too_large_for_one_kernel_is_the_references(monkeypatch):
     torch.testing.assert_close(h, layer(x)[0])
     with pytest.raises(ValueError, match="a GRU where one kernel takes the sequence, not with 385 units"):
         gated_gru(x, *layer.parameters(), torch.zeros(3, 385), backend="cuda")
-
-
-@on_device
-@pytest.mark.parametrize("precision", EMULATED, indirect=True)
-@pytest.mark.parametrize("size", [(40, 37, 1, 16), (60, 9, 3, 110), (20, 5, 9, 300), (5, 3, 2, 400)])
-def test_on_a_device(precision, size):
-    tensors = {name: part if part is None else part.cuda() for name, part in operands(*size, table="shared").items()}
-    check(tensors, **EMULATED[precision])
