@@ -62,7 +62,7 @@ fleet: $(READY)
 
 # For those who work on the C code: its tests on an engine that reports bad addresses and undefined behaviour. Those of
 # CUDA's kernels have nothing to do with it, and NVRTC does not find its own files under the address sanitizer ...
-OF_CUDA := $(addprefix tests/ops/test_,bn_step.py fused.py gpu.py gpu_choice.py gpu_sparse.py gpu_wide.py unit_scan.py)
+OF_CUDA := $(addprefix tests/ops/test_,bn_step.py fused.py gpu.py gpu_choice.py gpu_gru.py gpu_sparse.py gpu_wide.py unit_scan.py)
 sanitize: $(READY)
 	cmake -S . -B build/sanitized -DGLSTM_SANITIZE=ON
 	cmake --build build/sanitized

@@ -155,6 +155,7 @@ MIX = [
 ALIKE = [SMALL, SMALL.changed(seed=1, budget=0.5, clip=0.0), SMALL.changed(seed=5, gate={"sigma": 2.0}, clip=0.1)]
 DEEP = [RECIPES["RMSProp, Drop-Connect"], RECIPES["RMSProp, Drop-Connect"].changed(seed=1, decay=0.9)]
 CELLS = [*MIX, SMALL.changed(seed=2, cell="lstm"), SMALL.changed(seed=3, cell="plstm", gate=PHASES)]
+GRUS = [RECIPES["GRU"], RECIPES["GRU"].changed(seed=3, clip=0.1)]
 mixes = pytest.mark.parametrize(
     "recipes",
     [ALIKE, MIX, DEEP, MIX[:1], CELLS, [RECIPES["clocks"], RECIPES["clocks"].changed(seed=1)]],
@@ -178,10 +179,17 @@ def test_networks_that_are_alike_run_side_by_side():
     assert [len(group.rows) for group in trained(ALIKE).stack.groups] == [3]
     assert [len(group.rows) for group in trained(DEEP).stack.groups] == [2]
     assert [len(group.rows) for group in trained(CELLS).stack.groups] == [5]
-    assert [len(group.rows) for group in trained([RECIPES["GRU"], RECIPES["GRU"].changed(seed=1)]).stack.groups] == [
-        1,
-        1,
-    ]
+    assert [len(group.rows) for group in trained(GRUS).stack.groups] == [2]
+    torchs = [recipe.changed(cell="torch.nn:GRU") for recipe in GRUS]
+    assert [len(group.rows) for group in trained(torchs).stack.groups] == [1, 1]
+
+
+def test_grus_train_in_a_graph_as_without():
+    graph, kernels = trained(GRUS), trained(GRUS, graph=False)
+    assert graph.one_graph
+    assert not kernels.one_graph
+    assert torch.equal(graph.stack.flat, kernels.stack.flat)
+    assert graph.test() == kernels.test()
 
 
 @mixes
@@ -287,7 +295,7 @@ def test_networks_with_segments_train_one_by_one():
 
 def test_torchs_gru_becomes_on_the_device_what_it_does_on_the_cpu():
     """cuDNN moves its weights about; the values in the stack are those that learn."""
-    recipes = [RECIPES["GRU"], RECIPES["GRU"].changed(seed=3, clip=0.1)]
+    recipes = [recipe.changed(cell="torch.nn:GRU") for recipe in GRUS]
     there, here = (population(recipes, device, precision="64-true") for device in ("cuda", "cpu"))
     there.start(1)
     here.start(1)

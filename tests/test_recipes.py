@@ -52,7 +52,10 @@ def test_another_cell_leaves_behind_what_was_the_old_ones():
     plain = budgeted.changed(cell="lstm")
     assert (plain.gate, plain.options, plain.init) == ({}, {"candidate": "sigmoid"}, "orthogonal")
     gru = budgeted.changed(cell="gru")
-    assert (gru.gate, gru.options, gru.init, gru.forget_bias, gru.segment) == ({}, {}, None, None, None)
+    assert (gru.gate, gru.options, gru.init, gru.forget_bias, gru.segment) == ({}, {}, "orthogonal", 1.0, None)
+    other = budgeted.changed(cell="indrnn", chrono=20.0)
+    assert (other.init, other.forget_bias, other.chrono) == (None, None, 20.0)  # what is asked for stays
+    assert budgeted.changed(chrono=20.0).changed(cell="gru").chrono == 20.0
     assert budgeted.changed(gate={"sigma": 9.0}).gate == {"mu": (1.0, 784.0), "sigma": 9.0}
     assert budgeted.changed(options={"threshold": None}).options == {"candidate": "sigmoid"}
 
@@ -127,7 +130,7 @@ NO_SIZES = {"steps": None, "train_size": None, "test_size": None}
         ({"gate": {"mu": (9.0, 1.0)}}, r"mu as a range must be \(low, high\) with low <= high"),
         ({"gate": {"mu": (1.0, float("inf"))}}, "mu must be finite"),
         ({"options": {"threshold": -0.1}}, "threshold must be"),
-        ({"cell": "gru", "init": "xavier"}, "starts of an LSTM, and gru has its own"),
+        ({"cell": "mingru", "init": "xavier"}, "starts of an LSTM or a GRU, and mingru has its own"),
         ({"cell": "gru", "segment": 3}, "segment is for gated layers, and gru is none"),
         ({"head": "wide"}, "there is no head 'wide'; there are linear, deep"),
     ],

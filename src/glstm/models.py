@@ -123,7 +123,8 @@ class SequenceModel(nn.Module):
 
     def _read(self, x: Tensor, times: Tensor | None, lengths: Tensor | None) -> Tensor:
         if self.reads == "last" and lengths is None:
-            last_only = {"sequence": False} if isinstance(self.layer, GatedLSTM) else {}
+            leaves_out = isinstance(self.layer, GatedLSTM) or getattr(self.layer, "leaves_out_sequence", False)
+            last_only = {"sequence": False} if leaves_out else {}
             _, state = self.layer(x, **last_only, **self._at(times))
             h_n = state if isinstance(state, Tensor) else state[0]
             return h_n[-1] if self._directions == 1 else cat((h_n[-2], h_n[-1]), -1)

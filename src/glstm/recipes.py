@@ -49,7 +49,7 @@ class Recipe(Settings):
         reads: What the head reads; None: every step if each has a target, else the last.
         segment: Steps between stored states; None: everything is stored for the backward pass.
         init: "orthogonal" or "xavier"; None: the cell's own initial values.
-        forget_bias: The forget gate's bias at the start; None: the cell's own.
+        forget_bias: The forget gate's bias at the start, or a GRU's update gate's; None: the cell's own.
         chrono: T_max of chrono biases, which replace the forget bias.
     """
 
@@ -100,8 +100,8 @@ class Recipe(Settings):
     def changed(self, **values: Any) -> Self:
         """A copy with these changes. In data, gate and options only the entries given change, and None removes one.
 
-        With another cell, this one's gate and threshold are dropped; if it has its own start, an LSTM's initial values,
-        too.
+        With another cell, this one's gate and threshold are dropped; if it is neither an LSTM nor a GRU, or has its own
+        start, the initial values, too.
         """
         merged = dict(values)
         usual = self._without_cell(values["cell"]) if values.get("cell", self.cell) != self.cell else self
@@ -114,7 +114,7 @@ class Recipe(Settings):
     def _without_cell(self, other: str) -> Self:
         is_lstm = _is_lstm(other)
         options = {name: value for name, value in self.options.items() if is_lstm and name == "candidate"}
-        start = {} if _starts_as_lstm(other) else {"init": None, "forget_bias": None, "chrono": None}
+        start = {} if _takes_a_start(other) else {"init": None, "forget_bias": None, "chrono": None}
         return replace(self, gate={}, options=options, segment=self.segment if is_lstm else None, **start)
 
     @property
@@ -195,13 +195,18 @@ def _times(share: float, value: Any) -> Any:
 
 
 def _is_lstm(cell: str) -> bool:
-    maker = registry.find(cell, CELLS, "cell")
-    return isinstance(maker, type) and issubclass(maker, GatedLSTM | nn.LSTM)
+    return _is_made_by(cell, GatedLSTM, nn.LSTM)
 
 
-def _starts_as_lstm(cell: str) -> bool:
+def _takes_a_start(cell: str) -> bool:
     """Whether a recipe says how it starts."""
-    return _is_lstm(cell) and not getattr(registry.find(cell, CELLS, "cell"), "own_start", False)
+    made = _is_lstm(cell) or _is_made_by(cell, nn.GRU)
+    return made and not getattr(registry.find(cell, CELLS, "cell"), "own_start", False)
+
+
+def _is_made_by(cell: str, *kinds: type) -> bool:
+    maker = registry.find(cell, CELLS, "cell")
+    return isinstance(maker, type) and issubclass(maker, kinds)
 
 
 def _find_task(name: str) -> Callable[..., Any]:
@@ -274,7 +279,7 @@ def model_maker(recipe: Recipe, task: Task) -> Callable[[], nn.Module]:
 def make_model(recipe: Recipe, task: Task) -> SequenceModel:
     layer = _layer(recipe, task)
     if recipe.init is not None or recipe.forget_bias is not None or recipe.chrono is not None:
-        _start_as_lstm(recipe, layer)
+        _start(recipe, layer)
     if recipe.segment is not None:
         if not isinstance(layer, GatedLSTM):
             raise UserError(f"segment is for gated layers, and {recipe.cell} is none: leave it out")
@@ -328,11 +333,13 @@ def _usual_values(kind: type[Gate] | None, task: Task) -> Options:
     return {}
 
 
-def _start_as_lstm(recipe: Recipe, layer: nn.Module) -> None:
+def _start(recipe: Recipe, layer: nn.Module) -> None:
     weight = getattr(layer, "weight_hh_l0", None)
-    if weight is None or len(weight) != 4 * recipe.units or getattr(layer, "own_start", False):
+    known = isinstance(layer, nn.GRU) or (weight is not None and len(weight) == 4 * recipe.units)
+    if not known or getattr(layer, "own_start", False):
         raise UserError(
-            f"init, forget_bias and chrono are starts of an LSTM, and {recipe.cell} has its own: leave them out"
+            f"init, forget_bias and chrono are starts of an LSTM or a GRU, and {recipe.cell} has its own: leave them "
+            "out"
         )
     if recipe.init is not None:
         INITIALISERS[recipe.init](layer)

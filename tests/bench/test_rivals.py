@@ -38,8 +38,8 @@ def test_every_cell_is_there_with_one_size():
     deep = {name for name, case in found.items() if (case.units, case.layers) != (110, 1)}
     assert deep == {"indrnn", "tcn"}
     assert found["bn-lstm"].options["t_max"] == 784
-    assert found["glstm"].way == found["r-lstm"].way == "shared operator"
-    assert found["gru"].way == "cuDNN"
+    assert found["glstm"].way == found["r-lstm"].way == found["gru"].way == "shared operator"
+    assert rivals.way_of(torch.nn.GRU) == "cuDNN"
     assert rivals.recipe_for("glstm").head == rivals.recipe_for("r-lstm").head == "linear"
 
 

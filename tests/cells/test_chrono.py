@@ -65,7 +65,7 @@ def test_a_recipe_sets_t_max_and_nothing_else_of_the_start():
     chosen = make_model(recipe.changed(options={"t_max": 12.0}), task).layer
     assert isinstance(chosen, ChronoLSTM)
     assert chosen.t_max == 12
-    with pytest.raises(UserError, match="starts of an LSTM, and chrono-lstm has its own"):
+    with pytest.raises(UserError, match="starts of an LSTM or a GRU, and chrono-lstm has its own"):
         make_model(recipe.changed(forget_bias=1.0), task)
     assert preset("adding").changed(cell="lstm").forget_bias == 1  # other LSTMs start as the recipe says
 

@@ -269,7 +269,7 @@ def test_how_many_units_may_have_two_tables(major, room, precision, largest, mon
     device = SimpleNamespace(major=major, multi_processor_count=132, shared_memory_per_block_optin=room)
     monkeypatch.setattr(gpu, "properties", lambda _: device)
     exact, where = precision == "highest", torch.device("cpu")
-    found = [hidden for hidden in range(1, 500) if gpu.takes_two_tables(hidden, exact, where)]
+    found = [hidden for hidden in range(1, 500) if gpu.in_one_kernel(hidden, exact, where)]
     assert found == list(range(1, largest + 1))
     for batch in (1, 100, 5000):  # whatever is chosen for a batch fits, too
         assert all(gpu.shape_of(1, 9, batch, hidden, exact, where) for hidden in found)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from glstm.report.claims import claims
-from glstm.report.frontier import cheapest, is_beaten, points, searched, unbeaten
+from glstm.report.frontier import NAMES, cheapest, is_beaten, points, searched, unbeaten
 from glstm.report.frontier_figure import frontier_chart
 from glstm.report.page import page
 from glstm.report.tables import document
@@ -32,7 +32,7 @@ def test_an_lstm_that_is_as_cheap_and_as_good_beats_a_g_lstm():
     results = made_up()
     found = {result.name: result for result in results}
     tested = points(found)
-    assert {point.name for point in tested} == {"g-LSTM", "LSTM", "pruned LSTM", "Phased LSTM", "Clockwork LSTM"}
+    assert {point.name for point in tested} == {*NAMES.values()}
     assert len({(point.arm.recipes, point.arm.at_threshold) for point in tested}) == len(tested)
     small = named(results, "small").arm("lstm-4")
     for run in small.runs:
@@ -59,10 +59,11 @@ def test_a_network_that_saves_operations_in_another_way_answers_too(key, words):
         run.curve["test_error"][-1] = 0.001
     claim = claims(results)[-1]
     assert claim.badge == "does not hold"
-    assert f"the cheapest LSTM or other network that was tested and is as good takes 0.5 M ({words}, " in claim.sentence
+    said = f"the cheapest LSTM or GRU or other network that was tested and is as good takes 0.5 M ({words}, "
+    assert said in claim.sentence
     without = claims([result for result in results if result.name != "thrifty"])[-1]
     assert without.badge == "holds"  # it is judged without them, and says so
-    assert "are beaten by no LSTM that was tested" in without.sentence
+    assert "are beaten by no LSTM or GRU that was tested" in without.sentence
 
 
 def test_each_kind_has_its_own_mark_in_picture_and_legend():
@@ -88,6 +89,23 @@ def test_a_search_that_several_share_is_shown_once():
     assert names.count("pruned LSTM") == 1
     assert "Phased LSTM, r = 0.05" in page(results)
     assert "Not finished yet: Phased LSTM, r = 0.05" in document(results)
+
+
+def test_a_gru_counts_as_an_lstm_does():
+    results = [result for result in made_up() if result.name != "thrifty"]
+    small = named(results, "small").arm("gru-8")
+    assert "are beaten by no LSTM or GRU that was tested" in claims(results)[-1].sentence
+    for run in small.runs:
+        run.summary["operations"] = 5e5
+        run.curve["test_error"][-1] = 0.001
+        run.curve["mean_k"] = [None] * len(run.curve["mean_k"])  # it has no gates
+    assert "| GRU, 8 units |" in document(results)
+    claim = claims(results)[-1]
+    assert claim.badge == "does not hold"
+    assert "the cheapest LSTM or GRU that was tested and is as good takes 0.5 M (GRU of 8 " in claim.sentence
+    (_, rows), *_ = claim.evidence
+    assert rows[0][-1] == "cheapest LSTM or GRU that is as good"
+    assert {row[-1] for row in rows[1:]} == {"0.5 M (GRU of 8 units, 0.10 %)"}
 
 
 def test_the_frontier_shows_seeds_means_and_the_paper():
@@ -118,19 +136,22 @@ def test_the_first_screen_has_the_points_whose_limits_were_set_beforehand():
         "Cheaper? By the paper's recipe a charge for openness leaves 1 M of 79 M operations, and the error is 0.20 % "
         "instead of 0.52 %. Trained for few operations, with units closed, g-LSTMs are at 0.20 % with 1 M and at "
         "0.10 % with 2 M operations a sequence, with training images shifted at random by a pixel; of LSTMs with 4, 8, "
-        "16, 32, 64, 110 units and pruned LSTMs and Phased LSTMs and Clockwork LSTMs, to reach 0.20 %, none is good "
-        "enough, and to reach 0.10 %, none is good enough."
+        "16, 32, 64, 110 units and GRUs with 4, 8, 16, 32, 64 units and pruned LSTMs and Phased LSTMs and Clockwork "
+        "LSTMs, to reach 0.20 %, none is good enough, and to reach 0.10 %, none is good enough."
     )
     for run in named(results, "small").arm("lstm-64").runs:
         run.curve["test_error"][-1] = 0.0015
     *_, cheaper = answer(results)
-    said = "0.20 %, one needs 46 M (LSTM of 64 units, 0.15 %), and to reach 0.10 %, none is good enough."
-    assert cheaper.endswith(said)
+    assert cheaper.endswith(
+        "0.20 %, one needs 46 M (LSTM of 64 units, 0.15 %), and to reach 0.10 %, none is good enough."
+    )
     plain = [arm for arm in named(results, "frontier").arms if not arm.moved]
     results = [replace(one, arms=plain) if one.name == "frontier" else one for one in results]
-    *_, cheaper = answer([unfinished(one, "lstm-4", "lstm-8") if one.name == "small" else one for one in results])
+    *_, cheaper = answer(
+        [unfinished(one, "lstm-4", "lstm-8", "gru-16") if one.name == "small" else one for one in results]
+    )
     assert "a sequence, without augmentation; of" in cheaper
-    assert cheaper.endswith(". LSTMs of 4 units, 8 units are not tested yet.")
+    assert cheaper.endswith(". LSTMs of 4 units, 8 units and GRUs of 16 units are not tested yet.")
     *_, cheaper = answer([one for one in results if one.name not in ("frontier", "small")])
     assert "g-LSTMs are at 0.20 % with 1 M operations a sequence, " in cheaper
     assert cheaper.endswith(". LSTMs of fewer units are not tested yet.")

@@ -105,9 +105,8 @@ def way_of(cell: Callable[..., nn.Module]) -> str:
     """How it is computed on CUDA; a cell's `way` says it, where it is not the usual one."""
     if isinstance(cell, type) and issubclass(cell, GatedLSTM):
         return OPERATOR
-    if isinstance(cell, type) and issubclass(cell, nn.RNNBase):
-        return CUDNN
-    return getattr(cell, "way", BY_STEPS)
+    usual = CUDNN if isinstance(cell, type) and issubclass(cell, nn.RNNBase) else BY_STEPS
+    return getattr(cell, "way", usual)
 
 
 def random_images(batches: int, device: str) -> PixelTask:

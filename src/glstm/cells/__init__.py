@@ -12,6 +12,7 @@ but the equations. Some things more, if a cell has them:
 - `recipe`, a dictionary: how its paper trains it on sequential MNIST, or on what is nearest to that, as values of
   `glstm.recipes.Recipe`; its docstring says which. It is the preset smnist-NAME.
 - `own_start`, True for an LSTM that has one: a recipe does not change it.
+- `leaves_out_sequence`, True if it takes sequence=False: the last state alone is wanted.
 - `way`, a few words on how it is computed on CUDA, if it is not one fused kernel a step; `bench`, values of a recipe
   with which `glstm bench rivals` measures it, if they are not the usual ones.
 """
@@ -23,6 +24,7 @@ from torch import nn
 from glstm.cells.bn_lstm import BNLSTM
 from glstm.cells.chrono import ChronoLSTM
 from glstm.cells.clockwork import ClockworkRNN
+from glstm.cells.gru import GRU
 from glstm.cells.indrnn import IndRNN
 from glstm.cells.jump import LSTMJump
 from glstm.cells.mingru import MinGRU
@@ -38,7 +40,7 @@ CELLS: dict[str, Callable[..., nn.Module]] = {
     "plstm": PLSTM,
     "lstm": LSTM,
     "gated": GatedLSTM,  # with any gate
-    "gru": nn.GRU,
+    "gru": GRU,
     "clockwork": ClockworkRNN,
     "chrono-lstm": ChronoLSTM,
     "zoneout": Zoneout,

@@ -13,7 +13,9 @@ def small(cell: str, name: str, units: int) -> Arm:
 
 EXPERIMENT = Experiment(
     name="small",
-    title="Small LSTMs, the obvious way to save operations (ours)",
-    question="What error does an LSTM reach that is so small that it takes few operations?",
-    arms=tuple(small("lstm", "LSTM", units) for units in (4, 8, 16, 32, 64)),
+    title="Small LSTMs and GRUs, the obvious way to save operations (ours)",
+    question="What error does an LSTM or a GRU reach that is so small that it takes few operations?",
+    arms=tuple(
+        small(cell, name, units) for cell, name in (("lstm", "LSTM"), ("gru", "GRU")) for units in (4, 8, 16, 32, 64)
+    ),
 )

@@ -38,7 +38,8 @@ void NAME(dense_pack)(const Layer *l, float *panel) {
     for (int g = 0; g < 4; g++) {
       size_t row = (size_t)g * H + jb * VL;
       int rows = H - jb * VL < VL ? H - jb * VL : VL;
-      float *gate = panel + g * VL, scale = g == 2 && !l->logistic ? 2 : -1.44269504088896341f;
+      int tanh = l->rule == GRU ? g >= 2 : g == 2 && l->rule == LSTM_TANH;
+      float *gate = panel + g * VL, scale = tanh ? 2 : -1.44269504088896341f;
       if (l->b) pack_rows(l->b + row, 1, rows, scale, gate);
       else store(gate, splat(0));
       pack_rows(l->w_ih + row * D, D, rows, scale, gate + 4 * VL);
@@ -70,7 +71,7 @@ typedef struct {
   size_t k_stride;        /* 0 when one row serves all samples */
   const float *z;
   float *next, *c, *tape;
-  int stride, K, D, H, logistic;
+  int stride, K, D, H, rule;
 } Step;
 
 /* A unit of one sample between its new c and its new h. */
@@ -118,10 +119,45 @@ INLINE void functions(int rows, const Step *s, const float *sums, int at, size_t
   finish(s, &cell, e[0], first + rows - 1, at);
 }
 
+/* A unit of a GRU between its gates and its candidate; the sums are doubled, as tanh takes them. */
+typedef struct {
+  vf r, z, sum, sum_h;
+} Waiting;
+
+INLINE void finish_gru(const Step *s, const Waiting *cell, vf e_minus_1, size_t row, int at) {
+  int Hp = padded(s->H);
+  size_t h_at = row * s->stride + 1 + s->D + at;
+  vf n = after_tanh(e_minus_1, cell->sum), h = load(s->z + h_at), k = load(s->k + row * s->k_stride + at);
+  if (s->tape) { /* there is no c: its place stays as it is, and is not read */
+    float *tape = s->tape + row * 6 * Hp + at;
+    store_nontemporal(tape, cell->r), store_nontemporal(tape + Hp, cell->z), store_nontemporal(tape + 2 * Hp, n);
+    store_nontemporal(tape + 3 * Hp, 0.5f * cell->sum_h), store_nontemporal(tape + 5 * Hp, h);
+  }
+  store(s->next + h_at, mix(k, (1.0f - cell->z) * n + cell->z * h, h));
+}
+
+/* The same for a GRU: a row's two gates together with the candidate of the row before. */
+INLINE void gru_functions(int rows, const Step *s, const float *sums, int at, size_t first) {
+  const int natural[TOGETHER] = {0, 0, 1};
+  Waiting cell = {splat(0), splat(0), splat(0), splat(0)};
+  vf e[TOGETHER], a[TOGETHER];
+  for (int row = 0; row < rows; row++, sums += 4 * VL) {
+    a[0] = before_logistic(load(sums)), a[1] = before_logistic(load(sums + VL)), a[2] = before_tanh(cell.sum);
+    powers(3, natural, a, e);
+    if (row) finish_gru(s, &cell, e[2], first + row - 1, at);
+    vf r = 1.0f / e[0], sum_h = load(sums + 3 * VL);
+    cell = (Waiting){r, 1.0f / e[1], load(sums + 2 * VL) + r * sum_h, sum_h};
+  }
+  a[2] = before_tanh(cell.sum);
+  powers(1, natural + 2, a + 2, e);
+  finish_gru(s, &cell, e[0], first + rows - 1, at);
+}
+
 INLINE void tile(int rows, const Step *s, int jb, int first, Ahead *ahead) {
   float sums[ROWS * 4 * VL] __attribute__((aligned(4 * VL)));
   product(rows, s->z + (size_t)first * s->stride, s->stride, s->panel + (size_t)jb * s->K * 4 * VL, s->K, ahead, sums);
-  if (s->logistic) functions(rows, s, sums, jb * VL, first, 1);
+  if (s->rule == GRU) gru_functions(rows, s, sums, jb * VL, first);
+  else if (s->rule == LSTM_LOGISTIC) functions(rows, s, sums, jb * VL, first, 1);
   else functions(rows, s, sums, jb * VL, first, 0);
 }
 
@@ -185,7 +221,7 @@ void NAME(dense_forward)(const Layer *l, const float *panel, int first, int samp
       size_t row = l->k_per_sample ? (size_t)t * B + first + s : (size_t)t;
       memcpy(k + (size_t)s * Hp, l->k + row * H, sizeof(float) * H);
     }
-    Step step = {panel, k, l->k_per_sample ? (size_t)Hp : 0, z, next, c, NULL, stride, row_length(l), D, H, l->logistic};
+    Step step = {panel, k, l->k_per_sample ? (size_t)Hp : 0, z, next, c, NULL, stride, row_length(l), D, H, l->rule};
     if (l->tape) step.tape = l->tape + ((size_t)t * B + first) * 6 * Hp;
     all_blocks(&step, from_block, to_block, samples);
     for (int s = 0; s < samples; s++) {

@@ -187,8 +187,26 @@ INLINE void slopes(int count, const Rows *row, int jb, int Hp, int logistic) {
   }
 }
 
-INLINE void all_slopes(const Rows *row, int blocks, int Hp, int logistic) {
-  int jb = 0;
+/* The same of a GRU, for one block: there is no function to compute, and no dc. */
+INLINE void gru_slopes(const Rows *row, int jb, int Hp) {
+  int at = jb * VL;
+  const float *p = row->tape + at;
+  vf r = load(p), z = load(p + Hp), n = load(p + 2 * Hp), sum_h = load(p + 3 * Hp), h = load(p + 5 * Hp);
+  vf k = load(row->k + at), dh = load(row->dh + at), none = splat(0), dh_new = k * dh;
+  vf dn = dh_new * (1.0f - z) * (1.0f - n * n); /* of the candidate's sum */
+  vi closed = shut(k);
+  float *da = row->da + at * 4;
+  store(da, choose(closed, none, dn * sum_h * r * (1.0f - r)));
+  store(da + VL, choose(closed, none, dh_new * (h - n) * z * (1.0f - z)));
+  store(da + 2 * VL, choose(closed, none, dn));
+  store(da + 3 * VL, choose(closed, none, dn * r));
+  store(row->dh + at, choose(closed, dh, (1.0f - k) * dh + z * dh_new));
+  store(row->dk + at, load(row->dk + at) + choose(closed, none, dh * (1.0f - z) * (n - h)));
+}
+
+INLINE void all_slopes(const Rows *row, int blocks, int Hp, int rule) {
+  int jb = 0, logistic = rule == LSTM_LOGISTIC;
+  for (; rule == GRU && jb < blocks; jb++) gru_slopes(row, jb, Hp);
   for (; jb + 4 <= blocks; jb += 4) slopes(4, row, jb, Hp, logistic);
   for (; jb + 2 <= blocks; jb += 2) slopes(2, row, jb, Hp, logistic);
   for (; jb < blocks; jb++) slopes(1, row, jb, Hp, logistic);
@@ -224,8 +242,9 @@ void NAME(dense_backward)(const Layer *l, const Gradients *d, const float *trans
       size_t own = l->k_per_sample ? (size_t)s * Hp : 0;
       Rows row = {tape + (size_t)s * 6 * Hp, k + own, dh + (size_t)s * dh_stride, dc + (size_t)s * Hp,
                   rows + (size_t)s * da_stride(K), dk_row + own};
-      if (l->logistic) all_slopes(&row, blocks(l), Hp, 1);
-      else all_slopes(&row, blocks(l), Hp, 0);
+      if (l->rule == GRU) all_slopes(&row, blocks(l), Hp, GRU);
+      else if (l->rule == LSTM_LOGISTIC) all_slopes(&row, blocks(l), Hp, LSTM_LOGISTIC);
+      else all_slopes(&row, blocks(l), Hp, LSTM_TANH);
     }
     for (int s = 0; s < samples; s++) {
       float *row = z_rows + (size_t)s * entries;

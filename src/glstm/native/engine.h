@@ -1,15 +1,19 @@
 /* The structures of the operator. All arrays are float32, row-major, owned by the caller.
-   T steps, B samples, D inputs, H units; gates in torch's order i f g o. */
+   T steps, B samples, D inputs, H units; gates in torch's order i f g o. Of a GRU these are r, z, and the candidate's sums
+   of x and of h. */
 #ifndef GLSTM_ENGINE_H
 #define GLSTM_ENGINE_H
 
 #include <stdint.h>
 
+/* What a unit computes from its four sums: an LSTM with one of two candidates; or a GRU, which the dense path knows. */
+enum { LSTM_TANH, LSTM_LOGISTIC, GRU };
+
 /* One call: a gated LSTM layer, its inputs, and where its outputs go. (glstm_layer in stream.h is another thing: the
    constant data of a deployed layer.) */
 typedef struct {
   int32_t steps, batch, inputs, hidden;
-  int32_t logistic;     /* candidate: 0 tanh, 1 logistic */
+  int32_t rule;         /* one of the above */
   int32_t k_per_sample; /* k is (T, B, H), not (T, H) */
   int32_t threads;
   int32_t one_by_one;   /* where only open units are computed: each sample by itself, with units in the lanes */

@@ -57,7 +57,7 @@ static const float last_lanes[2 * VL] = {
    `base` are scaled by this factor once, so that no step has to do it. */
 static inline float scale_of_sum(const Layer *l, int g) {
   if (l->tape) return 1.0f;
-  return g < 2 ? 0.0625f : g == 3 || l->logistic ? 0.5f : 1.0f;
+  return g < 2 ? 0.0625f : g == 3 || l->rule == LSTM_LOGISTIC ? 0.5f : 1.0f;
 }
 
 /* What the frozen units and the bias contribute to the unit in a slot: four rows of weights times frozen_h. */

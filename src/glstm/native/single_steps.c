@@ -40,7 +40,7 @@ INLINE GateSums sums_of(const Slots *n, const StepRange *s, const float *x, cons
    for bit, as with `mix`. */
 INLINE void step(const Slots *n, GateSums sums, vf k, vf *h, vf *c) {
   Quotient i = fast_sigmoid_i_f(sums.i), f = fast_sigmoid_i_f(sums.f), o = fast_sigmoid(sums.o);
-  Quotient g = n->l->logistic ? fast_sigmoid(sums.g) : fast_tanh(sums.g);
+  Quotient g = n->l->rule == LSTM_LOGISTIC ? fast_sigmoid(sums.g) : fast_tanh(sums.g);
   vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c;
   vf c_new = f.above * *c / f.below + i.above * g.above / (i.below * g.below);
   Quotient squashed = fast_tanh(c_new);
@@ -51,7 +51,7 @@ INLINE void step(const Slots *n, GateSums sums, vf k, vf *h, vf *c) {
 /* The same with a tape, and with the functions of all other paths: gradients get their errors, too. */
 INLINE void taped_step(const Slots *n, GateSums sums, vf k, vf *h, vf *c, float *tape) {
   vf i = sigmoid(sums.i), f = sigmoid(sums.f), o = sigmoid(sums.o);
-  vf g = n->l->logistic ? sigmoid(sums.g) : tanh_(sums.g);
+  vf g = n->l->rule == LSTM_LOGISTIC ? sigmoid(sums.g) : tanh_(sums.g);
   vf old_h = (1.0f - k) * *h, old_c = (1.0f - k) * *c, c_new = f * *c + i * g, squashed = tanh_(c_new);
   vf parts[TAPED] = {i, f, g, o, squashed, *c, *h};
   for (int part = 0; part < TAPED; part++) store(tape + part * n->capacity, parts[part]);

@@ -23,7 +23,7 @@ INLINE void slopes(SlotsBack *n, const StepRange *s, int t, int at, vf *dh, vf *
   vf c_new = p.f * p.c + p.i * p.g;
   store(n->dk + (size_t)t * cap + at, *dc * (c_new - p.c) + *dh * (p.o * p.squashed - p.h));
   vf dh_new = k * *dh, dc_new = k * *dc + dh_new * (p.o * (1.0f - p.squashed * p.squashed));
-  vf slope_g = n->l->logistic ? p.g * (1.0f - p.g) : 1.0f - p.g * p.g;
+  vf slope_g = n->l->rule == LSTM_LOGISTIC ? p.g * (1.0f - p.g) : 1.0f - p.g * p.g;
   float *da = n->da + (size_t)t * 4 * cap + at;
   store(da, dc_new * (p.g * p.i * (1.0f - p.i)));
   store(da + cap, dc_new * (p.c * p.f * (1.0f - p.f)));

@@ -97,7 +97,7 @@ INLINE void update_unit(int group, Lanes *n, const int32_t *units, int open, int
   float *h = row(n->h, j, width) + at, *c = row(n->c, j, width) + at, *fresh = row(n->fresh, q, width) + at;
   for (int v = 0; v < group; v++) {
     vf i = sigmoid(acc[0][v]), f = sigmoid(acc[1][v]), o = sigmoid(acc[3][v]);
-    vf g = l->logistic ? sigmoid(acc[2][v]) : tanh_(acc[2][v]);
+    vf g = l->rule == LSTM_LOGISTIC ? sigmoid(acc[2][v]) : tanh_(acc[2][v]);
     vf c_old = load(c + v * VL), h_old = load(h + v * VL);
     vf c_new = f * c_old + i * g;
     vf h_new = o * tanh_(c_new);

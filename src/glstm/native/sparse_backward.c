@@ -84,7 +84,7 @@ static float slopes(Back *n, int j, int q, float k, const float *tape) {
     dk += dc_v * (c_new - c) + dh_v * (o * squashed - h_old);
     vf dh_new = kk * dh_v;
     vf dc_new = kk * dc_v + dh_new * o * (1.0f - squashed * squashed);
-    vf slope_g = n->l->logistic ? g * (1.0f - g) : 1.0f - g * g;
+    vf slope_g = n->l->rule == LSTM_LOGISTIC ? g * (1.0f - g) : 1.0f - g * g;
     vf d[4] = {dc_new * g * i * (1.0f - i), dc_new * c * f * (1.0f - f), dc_new * i * slope_g,
                dh_new * squashed * o * (1.0f - o)};
     for (int gate = 0; gate < 4; gate++) {

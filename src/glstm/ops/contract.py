@@ -1,5 +1,7 @@
 """What a backend is: a module, or an object, that computes the gated LSTM and its gradients on plain tensors.
 
+The same weighted sums make a gated GRU: `rule` says what a unit computes from its four sums (`reference.RULES`).
+
 T steps, B samples, D inputs, H units; M models where tensors have the leading model axis.
 """
 
@@ -54,7 +56,7 @@ class Backend(Protocol):
         """A tensor with the shape and dtype of the tape, for tracing."""
         ...
 
-    def forward(self, inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made: ...
+    def forward(self, inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool) -> Made: ...
 
     def backward(
         self,
@@ -63,7 +65,7 @@ class Backend(Protocol):
         tape: Tensor,
         how: tuple[int, ...],
         schedule: object,
-        candidate: str,
+        rule: str,
         need_x: bool,
         need_h0: bool,
     ) -> tuple[Tensor | None, ...]:

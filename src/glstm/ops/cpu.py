@@ -19,6 +19,7 @@ from torch import Tensor
 
 from glstm.ops import cost, memory
 from glstm.ops.contract import Inputs, Made
+from glstm.ops.reference import GRU, RULES
 
 SIDE_BY_SIDE = False
 HOW = 2  # two numbers about a tape: how many threads wrote it, and on which path
@@ -32,7 +33,7 @@ class Layer(ctypes.Structure):
     """One call of the engine: a layer, its inputs, and where its outputs go. `Layer` in native/engine.h."""
 
     _fields_ = [
-        *((name, c_int32) for name in ("steps", "batch", "inputs", "hidden", "logistic", "k_per_sample", "threads")),
+        *((name, c_int32) for name in ("steps", "batch", "inputs", "hidden", "rule", "k_per_sample", "threads")),
         ("one_by_one", c_int32),
         *((name, c_void_p) for name in ("x", "w_ih", "w_hh", "b", "k", "h0", "c0", "h", "h_n", "c_n", "c", "tape")),
     ]
@@ -212,19 +213,19 @@ def everything(steps: int, batch: int, hidden: int) -> Tensor:
     return memory.borrow(floats).view(steps, batch, hidden)
 
 
-def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
+def forward(inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool) -> Made:
     library = engine()
     assert library is not None
     x, w_ih, w_hh, b, k, _, h0, c0 = map(plain, inputs)
     steps, batch, width = x.shape
     hidden, threads = w_hh.shape[1], torch.get_num_threads()
-    path = _path_for(x, k, cells, taped, threads)
+    path = None if rule == GRU else _path_for(x, k, cells, taped, threads)
     h = everything(steps, batch, hidden) if sequence else None
     c = everything(steps, batch, hidden) if cells else None
     h_n, c_n = torch.empty_like(h0), torch.empty_like(c0)
     tape = memory.borrow(tape_size(steps, batch, hidden)) if taped else None
     layer = Layer(
-        steps, batch, width, hidden, candidate == "sigmoid", k.dim() == 3, threads,
+        steps, batch, width, hidden, RULES.index(rule), k.dim() == 3, threads,
         path is not None and path.one_by_one,
         *map(_pointer, (x, w_ih, w_hh, b, k, h0, c0, h, h_n, c_n, c, tape)),
     )  # fmt: skip
@@ -242,7 +243,7 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
 
 
 def backward(
-    gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool,
+    gradients, inputs: Inputs, tape: Tensor, how, schedule, rule: str, need_x: bool, need_h0: bool,
     gate: Gaussian | None = None,
 ):  # fmt: skip
     """With a gate that made k, the gradients of its values are written where it says, and dk is None."""
@@ -254,7 +255,7 @@ def backward(
     dh_n, dc_n = (torch.zeros_like(h0) if part is None else part for part in (dh_n, dc_n))
     tape = plain(tape)
     layer = Layer(
-        *x.shape, w_hh.shape[1], candidate == "sigmoid", k.dim() == 3, threads, path == ONE_BY_ONE,
+        *x.shape, w_hh.shape[1], RULES.index(rule), k.dim() == 3, threads, path == ONE_BY_ONE,
         **dict(zip(("x", "w_ih", "w_hh", "k", "h0", "tape"), map(_pointer, (x, w_ih, w_hh, k, h0, tape)))),
     )  # fmt: skip
     dx, dh0 = torch.empty_like(x) if need_x else None, torch.empty_like(h0) if need_h0 else None

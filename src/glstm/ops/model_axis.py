@@ -27,13 +27,13 @@ class Result(NamedTuple):
     tapes: tuple[Tensor, ...]
 
 
-def forward(backend: Backend, inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Result:
+def forward(backend: Backend, inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool) -> Result:
     if inputs.w_hh.dim() == 2 or backend.SIDE_BY_SIDE:
-        h, h_n, c_n, c, tape, how, schedule = backend.forward(inputs, candidate, sequence, cells, taped)
+        h, h_n, c_n, c, tape, how, schedule = backend.forward(inputs, rule, sequence, cells, taped)
         if tape is None:
             return Result(h, h_n, c_n, c, None, ())
         return Result(h, h_n, c_n, c, Record((how,), (schedule,)), (tape,))
-    each = [backend.forward(one, candidate, sequence, cells, taped) for one in split(inputs)]
+    each = [backend.forward(one, rule, sequence, cells, taped) for one in split(inputs)]
     h, h_n, c_n, c = (stack(parts) for parts in zip(*(made[:4] for made in each)))
     assert h_n is not None
     assert c_n is not None
@@ -43,14 +43,14 @@ def forward(backend: Backend, inputs: Inputs, candidate: str, sequence: bool, ce
 
 def backward(
     backend: Backend, gradients: tuple, inputs: Inputs, record: Record, tapes: tuple[Tensor, ...],
-    candidate: str, need_x: bool, need_h0: bool,
+    rule: str, need_x: bool, need_h0: bool,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     if inputs.w_hh.dim() == 2 or backend.SIDE_BY_SIDE:
         (tape,), (how,), (schedule,) = tapes, record.how, record.schedules
-        return backend.backward(gradients, inputs, tape, how, schedule, candidate, need_x, need_h0)
+        return backend.backward(gradients, inputs, tape, how, schedule, rule, need_x, need_h0)
     arrived = zip(*(unbind(part, len(tapes)) for part in gradients))
     each = [
-        backend.backward(own, one, tape, how, schedule, candidate, need_x, need_h0)
+        backend.backward(own, one, tape, how, schedule, rule, need_x, need_h0)
         for own, one, tape, how, schedule in zip(arrived, split(inputs), tapes, record.how, record.schedules)
     ]
     dx, *others = (stack(parts) for parts in zip(*each))

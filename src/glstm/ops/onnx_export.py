@@ -15,6 +15,7 @@ from torch.nn.functional import threshold as cut_off
 from torch.overrides import TorchFunctionMode
 
 from glstm.errors import UserError
+from glstm.ops.reference import GRU
 
 DOMAIN, VERSION = "glstm", 1  # of the functions in an exported file
 OLDEST_OPSET = 15  # a file of an older one cannot contain functions
@@ -174,6 +175,10 @@ class _Function:
 
 def _symbolic(g, x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, sequence, cells, taped, backend, segment):
     """The six results of the registered operator; what nobody requested is empty."""
+    if candidate == GRU:
+        raise UserError(
+            "torch.onnx.export with dynamo=False knows torch.nn.GRU, not gated_gru: use that, or dynamo=True"
+        )
     if cells:
         raise UserError("torch.onnx.export with dynamo=False cannot return all c: use dynamo=True, or cells=False")
     sums = g.op("MatMul", x, g.op("Transpose", w_ih, perm_i=[1, 0]))

@@ -14,6 +14,7 @@ from glstm.ops import flops as flops
 from glstm.ops import model_axis, onnx_export, portable, registered
 from glstm.ops.backends import NAMES, choose
 from glstm.ops.contract import Inputs
+from glstm.ops.onnx_export import tracing
 from glstm.ops.recorded import run
 from glstm.ops.reference import CANDIDATES
 from glstm.ops.segments import in_segments
@@ -92,17 +93,24 @@ def gated_lstm(
         h, h_n, c_n, _ = gated_lstm(x, w_ih, w_hh, b, k, h0, c0)
         ```
     """
-    inputs = Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0)
+    check_choices(candidate, backend)
+    check_segment(segment)
+    return compute(Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0), candidate, sequence, cells, backend, segment)
+
+
+def compute(inputs: Inputs, rule: str, sequence: bool, cells: bool, backend: str, segment: int | None = None) -> Output:
+    """The recurrence by any of `reference.RULES`, where names and numbers are known to be right."""
+    x, k_h = inputs.x, inputs.k_h
     if autocasting(x.device):
         # Rounding errors grow in the recurrence, so it runs in the precision of its weights, also under autocast.
-        inputs = Inputs(*(None if part is None else part.to(w_hh.dtype) for part in inputs))  # pyright: ignore[reportArgumentType]
-    if not torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]
-        # A tracer would record comparisons of shapes as operations on tensors.
-        _check(inputs, candidate, backend, segment)
+        dtype = inputs.w_hh.dtype
+        inputs = Inputs(*(None if part is None else part.to(dtype) for part in inputs))  # pyright: ignore[reportArgumentType]
+    if not tracing():  # a tracer would record comparisons of shapes as operations on tensors
+        _check(inputs)
     segment = segment if segment and segment < x.shape[-3] else None
     if watched(inputs):
-        return _registered(inputs, candidate, sequence, cells, backend, segment or 0)
-    h, h_n, c_n, c, _, _ = run(in_segments(choose(backend, inputs.x, k_h), segment), inputs, candidate, sequence, cells)
+        return _registered(inputs, rule, sequence, cells, backend, segment or 0)
+    h, h_n, c_n, c, _, _ = run(in_segments(choose(backend, inputs.x, k_h), segment), inputs, rule, sequence, cells)
     return Output(h, h_n, c_n, c)
 
 
@@ -115,36 +123,35 @@ def watched(tensors) -> bool:
     """Whether operations on these tensors are recorded, or they have no values: then only registered operators work."""
     return (
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+        or tracing()
         or torch._C._len_torch_dispatch_stack() > 0
         or not PLAIN.issuperset(map(type, tensors))
         or tensors[0].is_meta
     )
 
 
-def _registered(inputs: Inputs, candidate: str, sequence: bool, cells: bool, backend: str, segment: int) -> Output:
+def _registered(inputs: Inputs, rule: str, sequence: bool, cells: bool, backend: str, segment: int) -> Output:
     to_onnx = onnx_export.exporting()
     if inputs.w_hh.dim() == 3 and (to_onnx or inputs.x.device.type != "cuda"):
-        each = [_registered(one, candidate, sequence, cells, backend, segment) for one in model_axis.split(inputs)]
+        each = [_registered(one, rule, sequence, cells, backend, segment) for one in model_axis.split(inputs)]
         return Output(*(model_axis.stack(parts) for parts in zip(*each)))  # pyright: ignore[reportArgumentType]
-    if to_onnx and not onnx_export.tracing():
-        h, h_n, c_n, c, *_ = portable.scan(inputs, candidate, sequence, cells)
+    if to_onnx and not tracing():
+        h, h_n, c_n, c, *_ = portable.scan(inputs, rule, sequence, cells)
         return Output(h, h_n, c_n, c)
     if to_onnx:
         onnx_export.register()
     # An exported model is for inference. (Inside torch.compile, torch 2.11 also says that it is exporting.) A traced
     # model usually is, too; and torch traces twice, with gradients and without, and compares.
     exporting = torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
-    tracing = onnx_export.tracing()
     wanted = torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in inputs)
-    taped = wanted and not exporting and not tracing
+    taped = wanted and not exporting and not tracing()
     h, h_n, c_n, c, _, _ = registered.forward(
-        *inputs, candidate, sequence, cells, taped, backend, segment
+        *inputs, rule, sequence, cells, taped, backend, segment
     )  # fmt: skip
     return Output(h if sequence else None, h_n, c_n, c if cells else None)
 
 
-def _check(inputs: Inputs, candidate: str, backend: str, segment: int | None) -> None:
+def _check(inputs: Inputs) -> None:
     x, w_ih, w_hh, b, k, k_h, h0, c0 = inputs
     models = tuple(w_hh.shape[:1]) if w_hh.dim() == 3 else ()
     if x.dim() != 3 and not (models and x.dim() == 4 and x.shape[:1] == models):
@@ -179,8 +186,6 @@ def _check(inputs: Inputs, candidate: str, backend: str, segment: int | None) ->
                 f"{Inputs._fields[position]} is {tensor.dtype} on {tensor.device} but x is {dtype} on {device}: "
                 "all tensors must share one dtype and device"
             )
-    check_choices(candidate, backend)
-    check_segment(segment)
 
 
 def check_choices(candidate: str, backend: str) -> None:

@@ -25,7 +25,7 @@ def portable(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
     return program.run_decompositions({registered.forward._opoverload: _decomposed})
 
 
-def scan(inputs: Inputs, candidate: str, sequence: bool, cells: bool) -> Made:
+def scan(inputs: Inputs, rule: str, sequence: bool, cells: bool) -> Made:
     """The forward pass; what was not requested is None."""
     x, w_ih, w_hh, b, k, k_h, h0, c0 = inputs
     drive = x @ w_ih.T if b is None else x @ w_ih.T + b
@@ -34,7 +34,7 @@ def scan(inputs: Inputs, candidate: str, sequence: bool, cells: bool) -> Made:
 
     def step(h: Tensor, c: Tensor, drive_n: Tensor, *rest: Tensor) -> list[Tensor]:
         *opened, w = rest
-        h_new, c_new, _ = open_step(drive_n + h @ w, c, candidate)
+        h_new, c_new, _ = open_step(drive_n + h @ w, h, c, rule)
         h, c = _mixed(opened[-1], h_new, h), _mixed(opened[0], c_new, c)
         return [h, c, h.clone(), *([c.clone()] if cells else [])]  # something for every step, or ONNX's exporter warns
 
@@ -51,10 +51,10 @@ def _mixed(k: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
 def _decomposed(*arguments) -> tuple[Tensor, ...]:
     """The registered operator, with its signature: no tape, because an exported program is for inference."""
-    *tensors, candidate, sequence, cells, taped = arguments[:12]
+    *tensors, rule, sequence, cells, taped = arguments[:12]
     if taped:
         raise UserError("portable takes a program for inference: export the model in evaluation, without gradients")
     x: Tensor = tensors[0]
-    made = scan(Inputs(*tensors), candidate, sequence, cells)
+    made = scan(Inputs(*tensors), rule, sequence, cells)
     h, c = (x.new_empty(0) if part is None else part for part in (made.h, made.c))
     return h, made.h_n, made.c_n, c, x.new_empty(0), x.new_empty(0, dtype=torch.int64)

@@ -22,22 +22,22 @@ def empty_tape(x: Tensor, w_hh: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:2], 6 * w_hh.shape[1])
 
 
-def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
+def forward(inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool) -> Made:
     x, w_ih, w_hh, b, k, k_h, h0, c0 = inputs
     with torch.autocast(x.device.type, enabled=False):
-        h, c, gates = reference.forward(x, w_ih, w_hh, b, k, k if k_h is None else k_h, h0, c0, candidate)
+        h, c, gates = reference.forward(x, w_ih, w_hh, b, k, k if k_h is None else k_h, h0, c0, rule)
     tape = reference_backward.make_tape(h, c, gates, h0, c0) if taped else None
     h_n, c_n = (h[-1].clone(), c[-1].clone()) if len(x) else (h0.clone(), c0.clone())
     return Made(h if sequence else None, h_n, c_n, c if cells else None, tape)
 
 
-def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
+def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, rule: str, need_x: bool, need_h0: bool):
     dh, dh_n, dc_n, dc = gradients
     x, w_ih, w_hh, b, k, k_h, h0, _ = inputs
     dh_n, dc_n = (torch.zeros_like(h0) if part is None else part for part in (dh_n, dc_n))
     with torch.autocast(x.device.type, enabled=False):
         dx, dw_ih, dw_hh, db, dk, dk_h, dh0, dc0 = reference_backward.backward(
-            dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, k if k_h is None else k_h, tape, candidate
+            dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, k if k_h is None else k_h, tape, rule
         )
     if k_h is None:
         dk, dk_h = dk + dk_h, None

@@ -41,14 +41,14 @@ class Segmented:
         between = (x.shape[-3] - 1) // self.segment
         return x.new_empty(between, 2, *w_hh.shape[:-2], x.shape[-2], w_hh.shape[-1])
 
-    def forward(self, inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
+    def forward(self, inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool) -> Made:
         if not taped:  # then nothing is stored anyway
-            return self.backend.forward(inputs, candidate, sequence, cells, False)
+            return self.backend.forward(inputs, rule, sequence, cells, False)
         axis = inputs.w_hh.dim() - 2
         state, before = (inputs.h0, inputs.c0), []
         all_h, all_c = [], []
         for steps in self._segments(inputs):
-            made = self.backend.forward(_cut(inputs, steps, *state), candidate, sequence, cells, False)
+            made = self.backend.forward(_cut(inputs, steps, *state), rule, sequence, cells, False)
             state = made.h_n, made.c_n
             before.append(torch.stack(state))
             all_h.append(made.h)
@@ -57,7 +57,7 @@ class Segmented:
         tape = torch.stack(before[:-1]) if len(before) > 1 else self.empty_tape(inputs.x, inputs.w_hh)
         return Made(h, *state, c, tape)
 
-    def backward(self, gradients, inputs: Inputs, tape, how, schedule, candidate: str, need_x: bool, need_h0: bool):
+    def backward(self, gradients, inputs: Inputs, tape, how, schedule, rule: str, need_x: bool, need_h0: bool):
         dh, dh_n, dc_n, dc = gradients
         axis = inputs.w_hh.dim() - 2
         states = [(inputs.h0, inputs.c0), *((before[0], before[1]) for before in tape)]
@@ -65,12 +65,12 @@ class Segmented:
         of_steps: list[list] = [[], [], []]  # gradients of x, k, k_h, the last segment's first
         for steps, state in reversed(list(zip(self._segments(inputs), states, strict=True))):
             own = _cut(inputs, steps, *state)
-            made = self.backend.forward(own, candidate, False, dc is not None, True)
+            made = self.backend.forward(own, rule, False, dc is not None, True)
             arrived = (_steps_of(dh, steps, axis), dh_n, dc_n, _steps_of(dc, steps, axis))
             need_h = need_h0 or steps.start > 0
             assert made.tape is not None
             dx, *found, dk, dk_h, dh_n, dc_n = self.backend.backward(
-                arrived, own, made.tape, made.how, made.schedule, candidate, need_x, need_h
+                arrived, own, made.tape, made.how, made.schedule, rule, need_x, need_h
             )
             del made  # its tape, before the next one is made
             weights = [new if old is None or new is None else old + new for old, new in zip(weights, found)]

@@ -365,18 +365,17 @@ def _by_validation(tried: list[Searched]) -> str:
     """What the searches say, each of one seed."""
     plain, moved = (best_searched(tried, kind_of(GATED, moving), CHEAP) for moving in (False, True))
     others = [one for one in tried if one.name != GATED]
-    small, rival = [one for one in others if one.operations <= PAPER_EXACT], among_rivals(one.name for one in others)
+    small = [one for one in others if one.operations <= PAPER_EXACT]
+    rival = " or ".join(among_rivals(one.name for one in others))
     parts = [f"{_cost(plain)} operations"] if plain else []
     parts += [f"{_cost(moved)} where images move"] if moved else []
     said = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
     limit = f"the paper's network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
     if small:
         best = min(small, key=lambda one: one.error)
-        said.append(
-            f"the best {' or '.join(rival)} so far that takes no more operations than {limit} at {percent(best.error)}"
-        )
+        said.append(f"the best {rival} so far that takes no more operations than {limit} at {percent(best.error)}")
     else:
-        said.append(f"no {' or '.join(rival)} yet that takes no more operations than {limit}")
+        said.append(f"no {rival} yet that takes no more operations than {limit}")
     return f"the searches (validation error, one seed) have {', and '.join(said)}"
 
 

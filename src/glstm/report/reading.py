@@ -170,8 +170,8 @@ def _run(content: Any, where: str) -> dict[str, Any]:
     if len(lengths) > 1 or (lengths == {0} and not content["diverged"]):
         raise Malformed(f"the columns of the curve of {where} must have one length, of an epoch or more")
     without_gates = all(value is None for value in curve["mean_k"])
-    columns = [curve[name] for name in CURVE if name != "mean_k" or not without_gates]
-    if any(not isinstance(value, NUMBER) for column in columns for value in column):
+    numbers = [name for name in CURVE if not (name == "mean_k" and without_gates)]
+    if any(not isinstance(value, NUMBER) for name in numbers for value in curve[name]):
         raise Malformed(f"the curve of {where} must be of numbers")
     for problem in _problems(content["probes"], where):
         raise Malformed(problem)

@@ -52,9 +52,8 @@ def openness(arm: Arm) -> list[str]:
     """How open units are; with those at k <= v_T closed, how many are open; and the operations of a sequence."""
     if not arm.finished:
         return ["", "", ""]
-    open_at_the_end = [run.curve["mean_k"][arm.epochs - 1] for run in arm.finished]
-    gated = arm.cell != "lstm" and None not in open_at_the_end  # other cells have no gates
-    mean_k = f"{mean(open_at_the_end):.3f}" if gated else ""
+    opened = [run.curve["mean_k"][arm.epochs - 1] for run in arm.finished]
+    mean_k = "" if arm.cell == "lstm" or None in opened else f"{mean(opened):.3f}"
     measured_then = arm.at_epoch is None or arm.at_epoch == arm.runs[0].recipe["epochs"]  # they are of the last epoch
     operations = millions(mean(arm.operations)) if arm.operations and measured_then else ""
     if arm.at_threshold is None:

@@ -25,7 +25,8 @@ Values = dict[str, Tensor]  # parameters and buffers by name; of several network
 
 ALIGNED = 16  # numbers: every row begins at a multiple of this, because matrix products round depending on alignment
 OWN_TO_TORCH = frozenset(vars(nn.Module())) - {"training"}  # attributes that every module has
-NO_OPTIONS = frozenset({"_draws", "_own", "_tables", "seen"})  # of a gated layer: what it was given, met and keeps
+# Of a gated layer, what it was given, met and keeps; of torch's recurrent layers, further lists of their weights.
+NO_OPTIONS = frozenset({"_draws", "_own", "_tables", "seen", "_flat_weights", "_flat_weight_refs"})
 
 
 class Stack:
@@ -303,10 +304,7 @@ def _options(module: nn.Module) -> tuple:
             getattr(module, name, None)
             for name in ("batch_first", "dropout", "bidirectional", "candidate", "backend", "origin", "unit")
         )
-    if type(module) in (nn.RNN, nn.LSTM, nn.GRU):  # which keep their weights in further lists
-        return tuple(getattr(module, name) for name in ("mode", "batch_first", "dropout", "bidirectional", "proj_size"))
-    no_options = OWN_TO_TORCH | NO_OPTIONS if isinstance(module, GatedLSTM) else OWN_TO_TORCH
-    own = {name: value for name, value in vars(module).items() if name not in no_options}
+    own = {name: value for name, value in vars(module).items() if name not in OWN_TO_TORCH | NO_OPTIONS}
     return tuple((name, _known(value)) for name, value in sorted(own.items()))
 
 

@@ -12,6 +12,7 @@ from glstm.ops.contract import Inputs, Made
 from glstm.ops.gpu import choice, scan, sparse, steps, wide
 from glstm.ops.gpu.products import finite, multiply, rows_of
 from glstm.ops.gpu.runtime import compiler
+from glstm.ops.reference import GRU
 
 SIDE_BY_SIDE = True
 HOW = 0
@@ -23,7 +24,7 @@ def usable(x: Tensor, k_h: Tensor | None) -> bool:
     on_device = x.device.type == "cuda" and x.dtype in DTYPES
     if not (on_device and x.numel() > 0 and _device_will_do(x.device)):
         return False
-    return k_h is None or takes_two_tables(k_h.shape[-1], exact_for(x.dtype), x.device)
+    return k_h is None or in_one_kernel(k_h.shape[-1], exact_for(x.dtype), x.device)
 
 
 def limits() -> str:
@@ -64,8 +65,8 @@ def shape_of(models: int, length: int, batch: int, hidden: int, exact: bool, whe
     return shape if shape.shared_bytes <= room else None
 
 
-def takes_two_tables(hidden: int, exact: bool, where: torch.device) -> bool:
-    """Whether `scan.py` computes a layer of this size with any batch: the other ways know one table only."""
+def in_one_kernel(hidden: int, exact: bool, where: torch.device) -> bool:
+    """Whether `scan.py` computes a layer of this size with any batch: the other ways know one table, and no GRU."""
     device = properties(where)
     # As many tiles as multiprocessors: then the fewest blocks share the units, and each needs the most memory.
     tiles = device.multi_processor_count
@@ -105,7 +106,7 @@ def as_written(function):
 
 
 @as_written
-def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: bool) -> Made:
+def forward(inputs: Inputs, rule: str, sequence: bool, cells: bool, taped: bool) -> Made:
     one = inputs.w_hh.dim() == 2
     x, w_ih, w_hh, b, k, k_h, h0, c0 = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, shape_for(x, w_hh, exact_for(x.dtype))
@@ -114,8 +115,8 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
     b = w_hh.new_zeros(w_hh.shape[:2]) if b is None else b
     processors = properties(x.device).multi_processor_count
     chosen = made = None
-    if k_h is None:
-        chosen = choice.choose(shape, x, k, candidate, sequence, cells, taped, processors)
+    if k_h is None and rule != GRU:
+        chosen = choice.choose(shape, x, k, rule, sequence, cells, taped, processors)
     while chosen and not made:
         made = sparse.forward(chosen.kind, chosen.room, chosen.schedule, x, w_ih, w_hh, b, k, h0, c0, taped)
         guess, chosen = chosen, choice.confirmed(chosen)
@@ -124,25 +125,25 @@ def forward(inputs: Inputs, candidate: str, sequence: bool, cells: bool, taped: 
         h_n, c_n, tape = made
         outputs = None, h_n, c_n, None
     elif shape:
-        *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, taped)
+        *outputs, tape = scan.forward(shape, x, w_ih, w_hh, b, k, h0, c0, rule, sequence, cells, taped)
     else:
+        if rule == GRU:
+            raise ValueError(f"no kernel computes a GRU of {w_hh.shape[-1]} units: gated_gru chooses another backend")
         piece = x.shape[-3] if taped else max(1, PIECE // (6 * h0.numel()))
-        *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, candidate, sequence, cells, exact_for(dtype), piece)
+        *outputs, tape = _in_steps(x, w_ih, w_hh, b, k, h0, c0, rule, sequence, cells, exact_for(dtype), piece)
     outputs = _without_axis(outputs) if one else outputs
     h, h_n, c_n, c = _in_dtype(outputs, dtype)
     schedule = chosen.schedule if chosen else None
     return Made(h, h_n, c_n, c, tape if taped else None, schedule=schedule)  # pyright: ignore[reportArgumentType]
 
 
-def _in_steps(
-    x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, exact: bool, piece: int
-) -> tuple:
+def _in_steps(x, w_ih, w_hh, b, k, h0, c0, rule: str, sequence: bool, cells: bool, exact: bool, piece: int) -> tuple:
     """With the tape of `steps.py`, in pieces of so many steps: without a tape, memory is needed for one piece only."""
     all_h, all_c, tape = [], [], None
     for start in range(0, x.shape[-3], piece):
         part = slice(start, start + piece)
         inputs = (x[..., part, :, :], w_ih, b, w_hh, k[:, part].contiguous(), h0, c0)
-        tape, h, c = wide.forward(*inputs, candidate, exact, properties(x.device))
+        tape, h, c = wide.forward(*inputs, rule, exact, properties(x.device))
         h0, c0 = h[-1].clone(), c[-1].clone()
         all_h += [h[1:].transpose(0, 1)] if sequence else []
         all_c += [c[1:].transpose(0, 1)] if cells else []
@@ -151,7 +152,7 @@ def _in_steps(
 
 
 @as_written
-def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: str, need_x: bool, need_h0: bool):
+def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, rule: str, need_x: bool, need_h0: bool):
     one = inputs.w_hh.dim() == 2
     x, w_ih, w_hh, b, k, k_h, h0, _ = _with_axis(inputs) if one else inputs
     dtype, shape = x.dtype, _shape_of_tape(tape, x, w_hh)
@@ -162,19 +163,19 @@ def backward(gradients, inputs: Inputs, tape: Tensor, how, schedule, candidate: 
     length, batch = x.shape[-3:-1]
     if not shape and tape.numel() != sum(steps.tape_parts(len(w_hh), length, batch, w_hh.shape[-1])):
         processors = properties(x.device).multi_processor_count
-        kind, room = sparse.kind_of_tape(tape, x, w_hh, candidate, processors)
+        kind, room = sparse.kind_of_tape(tape, x, w_hh, rule, processors)
         schedule = sparse.schedule_of(k) if schedule is None else schedule
         dx, *found = sparse.backward(
             kind, room, schedule, dh_n, dc_n, x, w_ih, w_hh, k, h0, tape, need_x, need_h0
         )  # fmt: skip
     elif shape:
         tables = k if k_h is None else scan.two_tables(k, k_h, batch)
-        dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, tables, tape, candidate, need_x)
+        dx, *found = scan.backward(shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, tables, tape, rule, need_x)
     else:
         dh, dc = _as_floats(dh, dc)
         dh_n, dc_n = (h0.new_zeros(h0.shape, dtype=x.dtype) if part is None else part for part in (dh_n, dc_n))
         da, rows, dk, dh0, dc0 = wide.backward(
-            dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], candidate, exact_for(dtype), properties(x.device)
+            dh, dh_n, dc_n, dc, w_hh, k, tape, x.shape[-3], rule, exact_for(dtype), properties(x.device)
         )
         dx = multiply(da, w_ih).view(-1, *x.shape[-3:]) if need_x else None
         dx = dx.sum(0) if dx is not None and x.dim() == 3 else dx

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from glstm.ops.gpu.products import finite, multiply, rows_of, share_of
 from glstm.ops.gpu.runtime import Kernels, Long, read_sources
+from glstm.ops.reference import GRU
 
 INLINE = 4  # up to so many inputs, the kernel multiplies them itself
 SCHEDULERS = 4  # of a multiprocessor: each runs one warp at a time
@@ -105,7 +106,7 @@ class Shape:
         return self.rest_bytes + (4 * words * self.grid[1] * ahead if ahead > 1 else 0)
 
     def constants(
-        self, part: str, inputs: int, candidate: str, k_per_sample, sequence: int, taped, k_h: bool = False
+        self, part: str, inputs: int, rule: str, k_per_sample, sequence: int, taped, k_h: bool = False
     ) -> dict:
         """`k_h`: the output has a table of its own; then both are per sample."""
         words = self.step_words(part, inputs, k_per_sample, sequence, k_h)
@@ -117,7 +118,8 @@ class Shape:
             "RANKS": self.ranks,
             "SAMPLES": self.samples,
             "D": inputs if inputs <= INLINE else 0,
-            "LOGISTIC": candidate == "sigmoid",
+            "LOGISTIC": rule == "sigmoid",
+            "GRU": rule == GRU,
             "K_PER_SAMPLE": k_per_sample,
             "K_H": k_h,
             "SEQUENCE": sequence,
@@ -186,7 +188,7 @@ def by_slope(weights: Tensor, shape: Shape) -> Tensor:
     return filled.reshape(shape.models, 4 * shape.padded, columns)
 
 
-def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence: bool, cells: bool, taped: bool):
+def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, rule: str, sequence: bool, cells: bool, taped: bool):
     """All h or None, final h, final c, all c or None, tape or None. k may be `two_tables`."""
     inputs = x.shape[-1]
     read = x if inputs <= INLINE else share_of(x, w_ih)
@@ -197,7 +199,7 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
     tape = x.new_empty(sum(shape.tape_parts)) if taped else None
     parts = [None] * 4 if tape is None else tape.split(shape.tape_parts)
     tables = k.dim() >= 4, (h is not None) + cells, taped, k.dim() == 5
-    constants = shape.constants("forward", inputs, candidate, *tables)
+    constants = shape.constants("forward", inputs, rule, *tables)
     kernels("forward", **constants).launch(
         "forward", *shape.grid,
         read, Long(read[0].numel() if read.dim() == 4 else 0), w_ih, b, w_hh, k, h0, c0,
@@ -207,7 +209,7 @@ def forward(shape: Shape, x, w_ih, w_hh, b, k, h0, c0, candidate: str, sequence:
     return h if sequence else None, h_n, c_n, c, tape
 
 
-def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate: str, need_x: bool):
+def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, rule: str, need_x: bool):
     """Gradients of x or None, w_ih, w_hh, b, k, h0, c0. dh, dh_n, dc_n and dc may be None: zeros. k as in `forward`."""
     models, hidden, inputs = shape.models, shape.hidden, x.shape[-1]
     gates, c_before, h_before, rows = tape.split(shape.tape_parts)
@@ -219,7 +221,7 @@ def backward(shape: Shape, dh, dh_n, dc_n, dc, x, w_ih, w_hh, k, tape, candidate
         dh, dc = torch.zeros_like(dc).contiguous() if dh is None else dh.contiguous(), dc.contiguous()
     dh = dh if dh is None else readable(dh)
     tables = k.dim() >= 4, (dh is not None) + (dc is not None), True, k.dim() == 5
-    constants = shape.constants("backward", inputs, candidate, *tables)
+    constants = shape.constants("backward", inputs, rule, *tables)
     run = kernels("backward", **constants)
     run.launch(
         "backward", *shape.grid,
