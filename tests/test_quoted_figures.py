@@ -105,7 +105,7 @@ def figures() -> set[str]:
         searches = [arm["search"] for arm in (*result["arms"], *result["missing"]) if arm["search"]]
         for one in (one for search in searches for one in search["tries"] if one["validation"] is not None):
             found |= {percent(one["validation"]), f"{one['validation']:.1e}", f"{(one['operations'] or 0) / 1e6:.3g} M"}
-    return found | of_charge()
+    return found | of_charge() | {percent(after(50, arms_of("table1-scifar")["lstm"]))}
 
 
 def of_charge() -> set[str]:
@@ -205,15 +205,52 @@ def test_who_learns_when_is_as_said(smnist):
     assert f"by {half['lstm']} by the paper's recipe and by {half['lstm-best']} at its best" in text
     half = {key: f"epoch {learnt(arm):g}" for key, arm in pmnist.items()}
     assert f"under 12 % by {half['glstm']}, half of the LSTM's by {half['lstm']}." in text
-    assert (
-        f"under 50 % by epoch {learnt(scifar['glstm']):g}, and {count(scifar['lstm'])} of the LSTM's 10 seeds" in text
-    )
+    half = {key: f"epoch {learnt(arm):g}" for key, arm in scifar.items()}
+    assert f"under 50 % by {half['glstm']}, half of the LSTM's by {half['lstm']}." in text
+    assert half["glstm-best"] == half["lstm-best"]
+    assert f"half of the seeds of each are under 50 % by {half['lstm-best']}" in text
     assert f"{count(smnist['lstm'])} of the LSTM's 10 seeds get there in 120 epochs" in text
     ends = sorted(errors(smnist["lstm"]))
     assert f"between {percent(ends[0])} and {percent(ends[-1])}, with a median of {percent(median(ends))}" in text
     assert max(errors(pmnist["glstm"])) < min(errors(pmnist["lstm"]))
     tested = {json.dumps(run["recipe"]) for one in RESULTS.values() for arm in one["arms"] for run in arm["runs"]}
     assert f"{len(tested)} networks are finished and tested" in text
+
+
+def test_how_long_networks_train_decides_on_images(smnist):
+    text = section(*QUOTING["came out"])
+    scifar, pmnist = arms_of("table1-scifar"), arms_of("table2-pmnist")
+    epochs = {key: chosen(scifar[key])["change"]["epochs"] for key in ("glstm", "lstm")}
+    assert epochs == {"glstm": 50, "lstm": 100}
+    assert f"After {epochs['glstm']}, the LSTM is at {percent(after(50, scifar['lstm']))}" in text
+    assert f"the highest of its ten seeds is at {percent(max(errors(scifar['lstm'])))}" in text
+    short, long = (
+        next(one["validation"] for one in scifar["glstm"]["search"]["tries"] if one["change"] == change)
+        for change in ({"init": "xavier", "epochs": 50}, {"init": "xavier", "epochs": 100})
+    )
+    assert short < long
+    assert f"does not gain by the second fifty: {percent(short)} and {percent(long)} by validation" in text
+    assert f"three seeds are at {spread(errors(smnist['lstm-longer']))}" in text
+    assert f"bring the LSTM to {spread(errors(pmnist['lstm-longer']))}, still above every seed" in text
+    assert max(errors(pmnist["glstm"])) < min(errors(pmnist["lstm-longer"]))
+
+
+def test_biases_for_long_memories_and_the_curriculum_are_as_said():
+    text = section(*QUOTING["came out"])
+    half = {key: f"epoch {learnt(arm):g}" for key, arm in arms_of("appD-chrono").items()}
+    assert f"by {half['lstm-chrono-784']} (T_max = 784) and by {half['lstm-chrono-250']} (T_max = 250)" in text
+    assert f"half of the g-LSTM's by {half['glstm-chrono-784']} and by {half['glstm-chrono-250']}: it loses" in text
+    taught, plain = (arms_of("curriculum")[key] for key in ("curriculum", "lstm"))
+    assert f"under 50 % by epoch {learnt(taught):g} behind their narrow gates" in text
+    assert f"half of the plain LSTM's by epoch {learnt(plain):g}." in text
+    assert f"has {spread(errors(taught))}, the plain LSTM {spread(errors(plain))}: " in text
+    logistic, tanh = (arms_of("candidate")[key] for key in ("logistic", "tanh"))
+    assert f"at {spread(errors(logistic))} after 60 epochs, tanh at {spread(errors(tanh))}" in text
+
+
+def after(epochs: int, arm: dict) -> float:
+    """The mean test error after so many epochs of training that went on."""
+    return mean(run["curve"]["test_error"][epochs - 1] for run in arm["runs"])
 
 
 def count(arm: dict) -> int:

@@ -8,7 +8,7 @@ EXPERIMENT = Experiment(
     title="Gates that open until an LSTM is left (Fig. 6)",
     question="Does an LSTM converge sooner if it begins as a g-LSTM with narrow gates?",
     arms=(
-        Arm("curriculum", "curriculum", CURRICULUM, probes=("as an LSTM",)),
+        Arm("curriculum", "curriculum", CURRICULUM, probes=("as an LSTM",), twin="lstm"),
         Arm("lstm", "LSTM", CURRICULUM.changed(cell="lstm", curriculum=False)),
     ),
 )
