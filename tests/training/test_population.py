@@ -7,12 +7,14 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from glstm import TemporalCurriculum, budget, gate_parameters, masks, weight_parameters
+from glstm.cells.gru import GRU
 from glstm.errors import UserError
 from glstm.layers import gated_layers
 from glstm.models import DropConnect
 from glstm.recipes import Recipe, make_model, make_task
 from glstm.training import Population
 from glstm.training import population as population_module
+from glstm.training.members import is_cudnns
 from helpers import relative_error
 from small_runs import PHASES, RECIPES, SMALL, population
 
@@ -121,6 +123,15 @@ def test_side_by_side_they_compute_the_same(recipes):
 def test_networks_that_are_alike_but_for_values_and_gates_are_called_as_one(name, groups):
     found = trained(MIXES[name], together=True)
     assert [len(group.rows) for group in found.stack.groups] == groups
+
+
+def test_only_what_cudnn_would_compute_is_kept_out_of_graphs():
+    """A GRU of ours is one of torch's, too; an engine computes it, unless it reads in two directions."""
+    values = torch.zeros(1, 1)
+    assert is_cudnns(torch.nn.GRU(1, 4), values)
+    assert is_cudnns(GRU(1, 4, bidirectional=True), values)
+    assert not is_cudnns(GRU(1, 4), values)
+    assert not is_cudnns(torch.nn.Linear(1, 4), values)
 
 
 def test_networks_that_vmap_cannot_call_are_called_one_by_one():

@@ -63,7 +63,11 @@ class GRU(nn.GRU):
         output = x.transpose(0, 1) if sequence and self.batch_first else x
         return output, torch.stack(finals)
 
+    def on_engine(self, like: Tensor) -> bool:
+        """Whether an engine computes batches of this tensor's type and device."""
+        return not self.bidirectional and has_engine(like, self.weight_hh_l0)
+
     def _has_engine(self, input: Any) -> bool:
-        one_way = isinstance(input, Tensor) and input.dim() == 3 and not self.bidirectional
+        is_batch = isinstance(input, Tensor) and input.dim() == 3
         # What is recorded, to be compiled or exported, is torch's own: then it runs where glstm is not.
-        return one_way and not watched((input,)) and has_engine(input, self.weight_hh_l0)
+        return is_batch and not watched((input,)) and self.on_engine(input)

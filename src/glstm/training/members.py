@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from glstm.errors import UserError
 from glstm.gates import Gaussian, Periodic
@@ -53,3 +53,10 @@ def check_gates(model: nn.Module, settings: Settings) -> None:
     if not settings.trains_gates:
         for layer in layers:
             layer.freeze_gate()
+
+
+def is_cudnns(module: nn.Module, like: Tensor) -> bool:
+    """Whether cuDNN computes it on a GPU. It rearranges its weights at every call, which a capture does not allow.
+    Layers derived from torch's that an engine computes have `on_engine`, which says so for such values."""
+    on_engine = getattr(module, "on_engine", None)
+    return isinstance(module, nn.RNNBase) and not (on_engine and on_engine(like))

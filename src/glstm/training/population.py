@@ -28,7 +28,7 @@ from glstm.training.fabric import Processes, all_together
 from glstm.training.graph import captured
 from glstm.training.guard import SAMPLES, Guard, mean
 from glstm.training.members import Model as Model
-from glstm.training.members import check_gates, make_models
+from glstm.training.members import check_gates, is_cudnns, make_models
 from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
 from glstm.training.pruning import Pruning
@@ -138,9 +138,8 @@ class Population:
         self.epoch, self.batch = 0, 0  # the same as `next_batch` and `updates`, on the host
         self.moved_to: int | None = None  # the epoch up to which curricula and pruning have been applied
         self.stages: dict[tuple[int, ...], Stage] = {}  # by the members that read them; () for all
-        # cuDNN's own layers rearrange their weights at every call, which is not allowed during a capture.
-        torchs = any(isinstance(module, nn.RNNBase) for model in self.models for module in model.modules())
-        self.one_graph = graph and self.device.type == "cuda" and self.world == 1 and not torchs
+        by_cudnn = any(is_cudnns(module, values) for model in self.models for module in model.modules())
+        self.one_graph = graph and self.device.type == "cuda" and self.world == 1 and not by_cudnn
         self._graphs: dict[int, Callable[[], None]] = {}
         self._rooms: dict[int, sparse.Room | None] = {}  # that a graph has for open units; None: it computes all units
         self._open_units: OpenUnits | None = None
