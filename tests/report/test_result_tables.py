@@ -9,7 +9,7 @@ from glstm.report.page import page
 from glstm.report.results import TRACKS, Missing, Search, Try
 from glstm.report.tables import document
 from glstm.report.tables import figures as figures_table
-from glstm.report.words import at_an_edge, chosen, five_rows, not_all_learn, not_yet, notes
+from glstm.report.words import at_an_edge, chosen, five_rows, not_all_learn, not_yet, notes, unequal_epochs
 from made_up_results import made_up, named
 
 
@@ -84,6 +84,23 @@ def test_the_edge_of_a_grid_is_said_below_the_table():
     last = replace(own, search=replace(own.search, chosen=len(own.search.tries) - 1))
     cifar.arms[cifar.arms.index(own)] = last
     assert at_an_edge(results, "best").endswith("; the rate of the LSTM on sequential CIFAR-10.")
+
+
+def test_a_table_says_where_one_network_was_trained_for_longer():
+    results = made_up()
+    assert unequal_epochs(results, "paper") == unequal_epochs(results, "best") == ""
+    cifar = named(results, "table1-scifar")
+    plain, gated = cifar.arm("lstm"), cifar.arm("glstm")
+    for run in plain.runs:
+        run.recipe["epochs"] *= 2
+        for column in run.curve.values():
+            column += column
+    said = unequal_epochs(results, "paper")
+    assert said == (
+        "Networks are not always trained for as long: validation chose on sequential CIFAR-10 "
+        f"{gated.epochs} epochs for the g-LSTM and {2 * gated.epochs} for the LSTM."
+    )
+    assert said in document(results)
 
 
 def test_a_table_says_where_not_every_seed_learns():

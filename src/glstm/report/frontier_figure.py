@@ -22,10 +22,11 @@ SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
     "dot; a line joins those of a kind that none of that kind beats. Hollow, where a point is not tested yet: networks "
-    "of its search, validation error of one seed; of networks other than g-LSTMs the best. Triangles and crosses: "
-    "LSTMs that save operations in other ways. Diamond: the paper's network, and hollow squares: networks that others "
-    "published and that were not trained here, their operations by our count."
+    "of its search, validation error of one seed; of networks other than g-LSTMs the best. Diamond: the paper's "
+    "network, and hollow squares: networks that others published and that were not trained here, their operations by "
+    "our count."
 )
+OF_MARKS = " Triangles and crosses: LSTMs that save operations in other ways."
 
 
 def frontier_figure(results: list[Result]) -> str:
@@ -37,8 +38,8 @@ def frontier_figure(results: list[Result]) -> str:
     for name, size in SIZES.items():
         with svg.style(f"frontier {name}"):
             fitting = chart if name == "wide" else _narrow(chart)
-            shown.append(f'<div class="{name}-only">{drawn(fitting, CAPTION, *size)}</div>')
-    return f'<figure id="frontier-picture">{"".join(shown)}<figcaption>{CAPTION}</figcaption></figure>'
+            shown.append(f'<div class="{name}-only">{drawn(fitting, chart.caption, *size)}</div>')
+    return f'<figure id="frontier-picture">{"".join(shown)}<figcaption>{chart.caption}</figcaption></figure>'
 
 
 def frontier_chart(results: dict[str, Result]) -> Chart | None:
@@ -91,7 +92,8 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
         texts=[one.name for one in NETWORKS],
         texts_at="left",
     )
-    return Chart(CAPTION, [*curves, others, paper], OPERATIONS, ERROR)
+    marked = any(curve.marker in MARKERS.values() for curve in curves)
+    return Chart(CAPTION + OF_MARKS if marked else CAPTION, [*curves, others, paper], OPERATIONS, ERROR)
 
 
 def _narrow(chart: Chart) -> Chart:

@@ -152,7 +152,19 @@ def not_all_learn(results: list[Result], track: str) -> str:
 
 def caveats(results: list[Result], track: str) -> list[str]:
     """What the table of five tasks does not show."""
-    return [text for text in (not_all_learn(results, track), at_an_edge(results, track)) if text]
+    said = (unequal_epochs(results, track), not_all_learn(results, track), at_an_edge(results, track))
+    return [text for text in said if text]
+
+
+def unequal_epochs(results: list[Result], track: str) -> str:
+    """On which of the five tasks validation chose another number of epochs for one network than for the other."""
+    found: Results = {result.name: result for result in results}
+    parts = [
+        f"on {TASKS[result.name]} {gated.epochs} epochs for the g-LSTM and {plain.epochs} for the LSTM"
+        for result, gated, plain in pairs(found, track, [*TASKS])
+        if gated.epochs != plain.epochs
+    ]
+    return f"Networks are not always trained for as long: validation chose {'; '.join(parts)}." if parts else ""
 
 
 def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
