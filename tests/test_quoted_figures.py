@@ -369,7 +369,10 @@ def test_few_operations_are_as_said():
     assert len(rows) >= 5
     for row in rows:
         assert row in text
-    assert "The cheapest LSTM that is as good as the first takes 27.5 M; as good as the second are only LSTMs of 110" in text
+    assert (
+        "The cheapest LSTM that is as good as the first takes 27.5 M; as good as the second are only LSTMs of 110"
+        in text
+    )
     frontier = arms_of("frontier")
     assert cheapest_as_good(frontier["moved-0.09"]) == pytest.approx(27.5e6, rel=0.01)
     assert cheapest_as_good(frontier["moved-0.25"]) == pytest.approx(79.1e6, rel=0.01)
