@@ -180,5 +180,5 @@ def test_a_layer_too_large_for_one_kernel_is_the_references(monkeypatch):
     layer = nn.GRU(1, 385)
     h, _ = gated_gru(x, *layer.parameters(), torch.zeros(3, 385))
     torch.testing.assert_close(h, layer(x)[0])
-    with pytest.raises(ValueError, match="two tables or a GRU for up to .* for a GRU of 385 units"):
+    with pytest.raises(ValueError, match=r"two tables or a GRU for up to .* for a GRU of 385 units"):
         gated_gru(x, *layer.parameters(), torch.zeros(3, 385), backend="cuda")
