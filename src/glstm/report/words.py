@@ -6,7 +6,8 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from glstm.report.claims import OPEN, claims
+from glstm.report.claim import OPEN
+from glstm.report.claims import claims
 from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, not_on, of_track, pairs
 from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
