@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from glstm.errors import ShapeError, UserError
 from glstm.ops import cpu, gpu
@@ -182,3 +183,11 @@ def test_a_layer_too_large_for_one_kernel_is_the_references(monkeypatch):
     torch.testing.assert_close(h, layer(x)[0])
     with pytest.raises(ValueError, match=r"two tables or a GRU for up to .* for a GRU of 385 units"):
         gated_gru(x, *layer.parameters(), torch.zeros(3, 385), backend="cuda")
+
+
+def test_zeros_of_the_four_sums_are_no_operations():
+    given = [part for part in operands(4, 3, 2, 5).values() if part is not None]
+    given[1].requires_grad_()
+    with FlopCounterMode(display=False) as counter:
+        gated_gru(*given, backend="reference")[1].sum().backward()
+    assert counter.get_total_flops() == 3 * (2 * 4 * 3 * 15 * (2 + 5))  # backward has twice as many

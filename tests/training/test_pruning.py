@@ -12,7 +12,7 @@ from glstm.errors import UserError
 from glstm.recipes import Recipe
 from glstm.training.best import Rule, best_of, is_over, last_is_best
 from glstm.training.display import EpochRow
-from glstm.training.pruning import kernels, prune
+from glstm.training.pruning import prune, pruned_together
 from glstm.training.settings import Settings
 from small_runs import RECIPES, SMALL, StopAfter, go_on, population, results, start
 
@@ -118,7 +118,10 @@ def test_what_cannot_be_is_said(values, message):
 def test_only_gated_layers_are_pruned():
     with pytest.raises(UserError, match="sparsity is of the weights of gated layers"):
         population([Recipe("adding", data=SMALL.data, cell="gru", units=4, sparsity=0.5)])
-    assert kernels(LSTM(2, 3, num_layers=2, bidirectional=True))[1] == ["weight_ih_l0_reverse", "weight_hh_l0_reverse"]
+    assert pruned_together(LSTM(2, 3, num_layers=2, bidirectional=True))[1] == [
+        "weight_ih_l0_reverse",
+        "weight_hh_l0_reverse",
+    ]
 
 
 def row(epoch: int, error: float) -> EpochRow:
