@@ -17,7 +17,8 @@ from glstm.fused import Layer, Made
 from glstm.gates import Gate, check_threshold
 from glstm.ndarrays import like
 from glstm.ops import onnx_export
-from glstm.ops.operator import autocasting, check_choices, check_segment, watched
+from glstm.ops.backends import check_backend
+from glstm.ops.operator import autocasting, check_candidate, check_segment, watched
 from glstm.ops.recorded import transforming
 from glstm.tables import TableCache
 from glstm.timed import TimedWeights, Times
@@ -399,4 +400,5 @@ def _check_options(input_size, hidden_size, num_layers, dropout, proj_size, cand
             f"proj_size must be 0, not {proj_size!r}: a gate freezes unit by unit, and a projected output mixes "
             "open and frozen units, so no output could be frozen"
         )
-    check_choices(candidate, backend)
+    check_candidate(candidate)
+    check_backend(backend)

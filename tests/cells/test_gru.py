@@ -156,3 +156,12 @@ def test_networks_train_alone_as_in_a_population_and_learn(calls):
         parts = zip(alone.stack.own(alone.stack.flat, 0), found.stack.own(found.stack.flat, row), strict=True)
         assert all(torch.equal(one, part) for one, part in parts)
     assert all(after.error < error for after, error in zip(found.test(), before, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # which torch itself uses there
+def test_derivatives_forwards_are_torchs():
+    ours, theirs = GRU(2, 5), nn.GRU(2, 5)
+    theirs.load_state_dict(ours.state_dict())
+    x, moved = torch.randn(4, 3, 2), torch.randn(4, 3, 2)
+    found, right = (torch.func.jvp(lambda x, one=one: one(x)[0], (x,), (moved,)) for one in (ours, theirs))
+    torch.testing.assert_close(found, right)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from glstm.errors import ShapeError, UserError
 from glstm.ops import cpu, gpu
@@ -123,11 +124,27 @@ def test_torch_compile_goes_through_it():
     given = [part for part in tensors.values() if part is not None]
     compiled = torch.compile(lambda *given: gated_gru(*given, backend="reference"), backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(*given), gated_gru(*given, backend="reference"))
+    chosen = torch.compile(gated_gru, backend="eager", fullgraph=True)(
+        *given
+    )  # which engine is not asked while tracing
+    torch.testing.assert_close(chosen, gated_gru(*given))
     inputs = (given[0], *as_four_sums(*given[1:5]), torch.ones(4, 5), None, given[5], given[5].clone())
     torch.library.opcheck(
         torch.ops.glstm.gated_lstm.default, (*inputs, "gru", True, False, True, "reference"),
         test_utils=("test_schema", "test_faketensor"),
     )  # fmt: skip
+
+
+def test_an_exported_call_chooses_its_engine_where_it_runs():
+    class Run(nn.Module):
+        def forward(self, x, *given):
+            return gated_gru(x, *given)[1]
+
+    given = tuple(part for part in operands(4, 3, 2, 5).values() if part is not None)
+    exported = torch.export.export(Run(), given)
+    calls = [node for node in exported.graph.nodes if node.target is torch.ops.glstm.gated_lstm.default]
+    assert ["auto" in node.args for node in calls] == [True]
+    torch.testing.assert_close(exported.module()(*given), Run()(*given))
 
 
 def test_what_it_refuses():
@@ -164,5 +181,13 @@ def test_a_layer_too_large_for_one_kernel_is_the_references(monkeypatch):
     layer = nn.GRU(1, 385)
     h, _ = gated_gru(x, *layer.parameters(), torch.zeros(3, 385))
     torch.testing.assert_close(h, layer(x)[0])
-    with pytest.raises(ValueError, match="a GRU where one kernel takes the sequence, not with 385 units"):
+    with pytest.raises(ValueError, match=r"two tables or a GRU for up to .* for a GRU of 385 units"):
         gated_gru(x, *layer.parameters(), torch.zeros(3, 385), backend="cuda")
+
+
+def test_zeros_of_the_four_sums_are_no_operations():
+    given = [part for part in operands(4, 3, 2, 5).values() if part is not None]
+    given[1].requires_grad_()
+    with FlopCounterMode(display=False) as counter:
+        gated_gru(*given, backend="reference")[1].sum().backward()
+    assert counter.get_total_flops() == 3 * (2 * 4 * 3 * 15 * (2 + 5))  # backward has twice as many

@@ -3,13 +3,15 @@
 from dataclasses import replace
 from html import unescape
 
+import pytest
+
 from glstm.report import figures
 from glstm.report.claims import claims
 from glstm.report.page import page
 from glstm.report.results import TRACKS, Missing, Search, Try
 from glstm.report.tables import document
 from glstm.report.tables import figures as figures_table
-from glstm.report.words import at_an_edge, chosen, five_rows, not_all_learn, not_yet, notes, unequal_epochs
+from glstm.report.words import at_an_edge, chosen, five_rows, not_all_learn, not_yet, notes, said, unequal_epochs
 from made_up_results import made_up, named
 
 
@@ -173,3 +175,12 @@ def test_the_earlier_protocol_is_named_while_something_is_missing():
     results = made_up()
     assert "results/earlier/" not in document(results)
     assert "results/earlier/" in document([result for result in results if result.name != "table1-adding1000"])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0.05, "0.05"), ((1.0, 20.0), "1 to 20"), ((1, 2, 4), "1, 2, 4"), ([2**n for n in range(8)], "1, 2, 4 ... 128"),
+     ("clockwork", "clockwork")],
+)  # fmt: skip
+def test_values_of_gates_in_words(value, words):
+    assert said({"gate": {"period": value}}) == f"period {words}"

@@ -1,6 +1,7 @@
 """Pruning: the smallest weights become 0 and stay 0, a network goes on with them, and they are not counted."""
 
 import shutil
+from math import nan
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from glstm.errors import UserError
 from glstm.recipes import Recipe
 from glstm.training.best import Rule, best_of, is_over, last_is_best
 from glstm.training.display import EpochRow
-from glstm.training.pruning import kernels, prune
+from glstm.training.pruning import prune, pruned_together
 from glstm.training.settings import Settings
 from small_runs import RECIPES, SMALL, StopAfter, go_on, population, results, start
 
@@ -117,7 +118,10 @@ def test_what_cannot_be_is_said(values, message):
 def test_only_gated_layers_are_pruned():
     with pytest.raises(UserError, match="sparsity is of the weights of gated layers"):
         population([Recipe("adding", data=SMALL.data, cell="gru", units=4, sparsity=0.5)])
-    assert kernels(LSTM(2, 3, num_layers=2, bidirectional=True))[1] == ["weight_ih_l0_reverse", "weight_hh_l0_reverse"]
+    assert pruned_together(LSTM(2, 3, num_layers=2, bidirectional=True))[1] == [
+        "weight_ih_l0_reverse",
+        "weight_hh_l0_reverse",
+    ]
 
 
 def row(epoch: int, error: float) -> EpochRow:
@@ -128,8 +132,12 @@ def test_the_best_epoch_is_one_after_pruning():
     rule = Rule(first=3)
     history = [row(1, 0.1), row(2, 0.2), row(3, 0.5), row(4, 0.4)]
     assert best_of(history, rule).epoch == 4
-    assert last_is_best(history[:3], rule)
-    assert not last_is_best(history[:2], rule)
+    for stopped in range(1, 5):  # a run that ends before all is pruned keeps its latest network, not the first
+        assert best_of(history[:stopped], rule).epoch == stopped
+        assert last_is_best(history[:stopped], rule)
+    lost = [*history[:2], row(3, nan)]
+    assert best_of(lost, rule).epoch == 2
+    assert not last_is_best(lost, rule)
     assert [is_over(history[:count], rule, 1) for count in (1, 2, 3)] == [False, False, False]  # before, nobody waits
     assert is_over([*history[:3], row(4, 0.6)], rule, 1)
 

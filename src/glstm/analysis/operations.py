@@ -43,9 +43,7 @@ def operations_of(layer: nn.Module, steps: int, updates: float = 1.0) -> float:
 
 def kernels(layer: GatedLSTM) -> list[tuple[Tensor, Tensor]]:
     """weight_ih and weight_hh of each layer and direction."""
-    return [
-        (getattr(layer, f"weight_ih{suffix}"), getattr(layer, f"weight_hh{suffix}")) for _, suffix in layer.places()
-    ]
+    return [layer.weights(suffix)[:2] for _, suffix in layer.places()]
 
 
 def knows_operations(layer: nn.Module) -> bool:

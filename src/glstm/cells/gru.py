@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.functional import dropout
 
 from glstm.ops import gated_gru
@@ -19,7 +20,8 @@ from glstm.ops.operator import watched
 
 class GRU(nn.GRU):
     """`torch.nn.GRU`: its weights, names and results. Where no engine computes a call, it is torch's own in all: two
-    directions, packed sequences, single ones without a batch's axis, types and devices that no engine has."""
+    directions, packed sequences, single ones without a batch's axis, types and devices that no engine has, and where
+    derivatives are taken forwards (torch.func.jvp)."""
 
     way = "shared operator"
     leaves_out_sequence = True  # it can be asked for the last state alone
@@ -70,4 +72,5 @@ class GRU(nn.GRU):
     def _has_engine(self, input: Any) -> bool:
         is_batch = isinstance(input, Tensor) and input.dim() == 3
         # What is recorded, to be compiled or exported, is torch's own: then it runs where glstm is not.
-        return is_batch and not watched((input,)) and self.on_engine(input)
+        forwards = forward_ad._current_level >= 0  # no engine has these derivatives
+        return is_batch and not forwards and not watched((input,)) and self.on_engine(input)

@@ -206,7 +206,10 @@ INLINE void gru_slopes(const Rows *row, int jb, int Hp) {
 
 INLINE void all_slopes(const Rows *row, int blocks, int Hp, int rule) {
   int jb = 0, logistic = rule == LSTM_LOGISTIC;
-  for (; rule == GRU && jb < blocks; jb++) gru_slopes(row, jb, Hp);
+  if (rule == GRU) {
+    for (; jb < blocks; jb++) gru_slopes(row, jb, Hp);
+    return;
+  }
   for (; jb + 4 <= blocks; jb += 4) slopes(4, row, jb, Hp, logistic);
   for (; jb + 2 <= blocks; jb += 2) slopes(2, row, jb, Hp, logistic);
   for (; jb < blocks; jb++) slopes(1, row, jb, Hp, logistic);

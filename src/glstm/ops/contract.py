@@ -48,8 +48,12 @@ class Backend(Protocol):
         """Whether it computes this dtype on this device, with two tables if there are two."""
         ...
 
+    def has_rule(self, rule: str, x: Tensor, hidden: int) -> bool:
+        """Whether it computes this rule for so many units, where tensors are such as it uses."""
+        ...
+
     def limits(self) -> str:
-        """What `usable` requires, as the rest of a sentence that begins with 'the ... backend'."""
+        """What `usable` and `has_rule` require, as the rest of a sentence that begins with 'the ... backend'."""
         ...
 
     def empty_tape(self, x: Tensor, w_hh: Tensor) -> Tensor:

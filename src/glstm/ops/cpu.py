@@ -93,6 +93,10 @@ def usable(x: Tensor, k_h: Tensor | None) -> bool:
     return x.dtype is torch.float32 and x.is_cpu and k_h is None and engine() is not None
 
 
+def has_rule(rule: str, x: Tensor, hidden: int) -> bool:
+    return True
+
+
 def limits() -> str:
     return f"computes float32 on the CPU with one table k ({status()})"
 

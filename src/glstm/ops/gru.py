@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from glstm.errors import ShapeError
-from glstm.ops import gpu
-from glstm.ops.backends import BACKENDS, NAMES, choose
+from glstm.ops import reference_backend
+from glstm.ops.backends import check_backend, choose
 from glstm.ops.contract import Inputs
 from glstm.ops.onnx_export import tracing
 from glstm.ops.operator import autocasting, compute
@@ -48,21 +48,18 @@ def gated_gru(
     Returns:
         h after every step (T, B, H), or None, and h after the last step (B, H).
     """
-    if backend not in NAMES:
-        raise ValueError(f"backend must be one of {', '.join(NAMES)}, not {backend!r}")
+    check_backend(backend)
     hidden = w_hh.shape[-1]
     for name, part, axis in (("w_ih", w_ih, -2), ("w_hh", w_hh, -2), ("b_ih", b_ih, -1), ("b_hh", b_hh, -1)):
         if part is not None and not tracing() and part.shape[axis] != 3 * hidden:
             raise ShapeError(f"{name} must have 3H = {3 * hidden} rows, but has shape {tuple(part.shape)}")
     if (b_ih is None) != (b_hh is None):
         raise ValueError("a GRU has both biases, or none")
-    if autocasting(x.device):
-        x = x.to(w_hh.dtype)  # as the operator will, but the choice of a backend is made before
     if k is None:
         k = w_hh.new_ones(*w_hh.shape[:-2], x.shape[-3], hidden)
     # There is no cell. The operator hands its c through, so any tensor of the right form serves.
     inputs = Inputs(x, *as_four_sums(w_ih, w_hh, b_ih, b_hh), k, None, h0, h0.detach())
-    h, h_n, _, _ = compute(inputs, GRU, sequence, False, _backend(backend, x, hidden))
+    h, h_n, _, _ = compute(inputs, GRU, sequence, False, backend)
     return h, h_n
 
 
@@ -83,14 +80,4 @@ def as_four_sums(
 def has_engine(x: Tensor, w_hh: Tensor) -> bool:
     """Whether an engine computes a GRU of this size on such tensors, and not the reference."""
     x = x.to(w_hh.dtype) if autocasting(x.device) else x
-    return _backend("auto", x, w_hh.shape[-1]) != "reference"
-
-
-def _backend(name: str, x: Tensor, hidden: int) -> str:
-    """The CUDA engine has the rule in its kernels of a whole sequence only; those end where two tables do."""
-    found = next(one for one, backend in BACKENDS.items() if backend is choose(name, x, None))
-    if found != "cuda" or gpu.in_one_kernel(hidden, gpu.exact_for(x.dtype), x.device):
-        return found
-    if name == "auto":
-        return "reference"
-    raise ValueError(f"the cuda backend computes a GRU where one kernel takes the sequence, not with {hidden} units")
+    return choose("auto", x, None, GRU, w_hh.shape[-1]) is not reference_backend

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 from glstm.errors import ShapeError
 from glstm.ops import flops as flops
 from glstm.ops import model_axis, onnx_export, portable, registered
-from glstm.ops.backends import NAMES, choose
+from glstm.ops.backends import check_backend, choose
 from glstm.ops.contract import Inputs
 from glstm.ops.onnx_export import tracing
 from glstm.ops.recorded import run
@@ -93,24 +93,25 @@ def gated_lstm(
         h, h_n, c_n, _ = gated_lstm(x, w_ih, w_hh, b, k, h0, c0)
         ```
     """
-    check_choices(candidate, backend)
+    check_candidate(candidate)
+    check_backend(backend)
     check_segment(segment)
     return compute(Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0), candidate, sequence, cells, backend, segment)
 
 
 def compute(inputs: Inputs, rule: str, sequence: bool, cells: bool, backend: str, segment: int | None = None) -> Output:
     """The recurrence by any of `reference.RULES`, where names and numbers are known to be right."""
-    x, k_h = inputs.x, inputs.k_h
-    if autocasting(x.device):
+    if autocasting(inputs.x.device):
         # Rounding errors grow in the recurrence, so it runs in the precision of its weights, also under autocast.
         dtype = inputs.w_hh.dtype
         inputs = Inputs(*(None if part is None else part.to(dtype) for part in inputs))  # pyright: ignore[reportArgumentType]
     if not tracing():  # a tracer would record comparisons of shapes as operations on tensors
         _check(inputs)
-    segment = segment if segment and segment < x.shape[-3] else None
+    segment = segment if segment and segment < inputs.x.shape[-3] else None
     if watched(inputs):
         return _registered(inputs, rule, sequence, cells, backend, segment or 0)
-    h, h_n, c_n, c, _, _ = run(in_segments(choose(backend, inputs.x, k_h), segment), inputs, rule, sequence, cells)
+    chosen = choose(backend, inputs.x, inputs.k_h, rule, inputs.w_hh.shape[-1])
+    h, h_n, c_n, c, _, _ = run(in_segments(chosen, segment), inputs, rule, sequence, cells)
     return Output(h, h_n, c_n, c)
 
 
@@ -188,11 +189,9 @@ def _check(inputs: Inputs) -> None:
             )
 
 
-def check_choices(candidate: str, backend: str) -> None:
-    if candidate not in CANDIDATES:
-        raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {candidate!r}")
-    if backend not in NAMES:
-        raise ValueError(f"backend must be one of {', '.join(NAMES)}, not {backend!r}")
+def check_candidate(name: str) -> None:
+    if name not in CANDIDATES:
+        raise ValueError(f"candidate must be one of {', '.join(CANDIDATES)}, not {name!r}")
 
 
 def check_segment(segment: int | None) -> None:

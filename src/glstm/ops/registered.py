@@ -36,7 +36,7 @@ def forward(
     """All h, final h, final c, all c, tape, how the tape was written; what was not requested has length 0."""
     inputs = Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0)
     with choice.forcing("dense") if taped else nullcontext():  # the tape has the size that the fake kernel says
-        made = _backend(backend, x, k_h, segment).forward(inputs, candidate, sequence, cells, taped)
+        made = _backend(backend, inputs, candidate, segment).forward(inputs, candidate, sequence, cells, taped)
     h, c, tape = (x.new_empty(0) if part is None else part for part in (made.h, made.c, made.tape))
     # Whole numbers in a tensor of their own: code that rounds or scales saved floats must not change them.
     how = x.new_tensor(made.how, dtype=torch.int64) if taped and made.how else x.new_empty(0, dtype=torch.int64)
@@ -46,7 +46,7 @@ def forward(
 @forward.register_fake
 def _(x, w_ih, w_hh, b, k, k_h, h0, c0, candidate, sequence, cells, taped, backend, segment=0):
     everything = (*w_hh.shape[:-2], *x.shape[-3:-1], w_hh.shape[-1])
-    chosen = _backend(backend, x, k_h, segment)
+    chosen = _backend(backend, Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0), candidate, segment)
     return (
         x.new_empty(everything if sequence else 0),
         torch.empty_like(h0),
@@ -81,7 +81,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, w_ih, w_hh, b, k, k_h, h0, c0; what is not needed, or is not there, has length 0."""
     inputs = Inputs(x, w_ih, w_hh, b, k, k_h, h0, c0)
-    found = _backend(backend, x, k_h, segment).backward(
+    found = _backend(backend, inputs, candidate, segment).backward(
         (dh, dh_n, dc_n, dc), inputs, tape, tuple(how.tolist()), None, candidate, need_x, need_h0
     )
     filled = [x.new_empty(0) if part is None else part for part in found]
@@ -102,8 +102,8 @@ def _(dh, dh_n, dc_n, dc, x, w_ih, w_hh, b, k, k_h, h0, c0, tape, how, candidate
     )
 
 
-def _backend(name: str, x: Tensor, k_h: Tensor | None, segment: int) -> Backend:
-    return in_segments(choose(name, x, k_h), segment)
+def _backend(name: str, inputs: Inputs, rule: str, segment: int) -> Backend:
+    return in_segments(choose(name, inputs.x, inputs.k_h, rule, inputs.w_hh.shape[-1]), segment)
 
 
 def _remember(ctx, inputs, output) -> None:

@@ -34,6 +34,9 @@ class Segmented:
     def usable(self, x: Tensor, k_h: Tensor | None) -> bool:
         return self.backend.usable(x, k_h)
 
+    def has_rule(self, rule: str, x: Tensor, hidden: int) -> bool:
+        return self.backend.has_rule(rule, x, hidden)
+
     def limits(self) -> str:
         return self.backend.limits()
 

@@ -5,10 +5,10 @@ sentence says what came out so far. Networks of two tracks are never compared.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf, log, sqrt
 from statistics import mean
 
+from glstm.report.claim import FAILS, HOLDS, IN_PART, NOTHING, OPEN, Claim, badge_for, finished, sentence_of, share
 from glstm.report.comparisons import (
     TASKS,
     Pair,
@@ -24,75 +24,19 @@ from glstm.report.comparisons import (
     of_track,
     pairs,
 )
-from glstm.report.frontier import (
-    FRONTIER,
-    GATED,
-    PAPER_ERROR,
-    PAPER_EXACT,
-    SMALL,
-    V_T,
-    Point,
-    Searched,
-    among_rivals,
-    best_searched,
-    cheapest,
-    is_beaten,
-    kind_of,
-    points,
-    searched,
-    tested_sizes,
-    untested_sizes,
-)
+from glstm.report.frontier import V_T
 from glstm.report.intervals import difference
-from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, percent, spread
+from glstm.report.results import TRACKS, Arm, Result, Rows, Run, millions, percent
+from glstm.report.thrift import thrift
 
 LITTLE = 0.003  # "little degradation" of the error: 0.3 points
 LONG = 500  # steps: "over 500"
-CHEAP = 0.25e6  # operations: what searches are asked for
-
-BESIDE = {"lstm-longer"}  # arms that are shown, but that no claim needs
-
-HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "not judged yet"
-PICTURE = ("", "frontier")  # the one on the first screen
-CLOSED = "Units at k <= 0.01 closed, any recipe"
-NOTHING = "No network of this is finished under this protocol."
-
-
-@dataclass(frozen=True)
-class Claim:
-    """`shows` names a figure: an experiment, and what of it."""
-
-    says: str
-    whose: str
-    badge: str
-    sentence: str
-    evidence: list[tuple[str, Rows]] = field(default_factory=list)  # a heading, and a table of one track
-    shows: tuple[str, str] | None = None
-    in_short: str = ""  # for the first screen, where the sentence is long
 
 
 def claims(results: list[Result]) -> list[Claim]:
     found = {result.name: result for result in results}
-    makers: tuple[Callable[[Results], Claim], ...] = (_sooner, _lower, _adapts, _budget, _curriculum, _thrift)
+    makers: tuple[Callable[[Results], Claim], ...] = (_sooner, _lower, _adapts, _budget, _curriculum, thrift)
     return [make(found) for make in makers]
-
-
-def finished(results: Results, *names: str) -> bool:
-    """Whether nothing that a claim needs is missing in these experiments."""
-    return all(name in results and {one.key for one in results[name].missing} <= BESIDE for name in names)
-
-
-def _badge(judged: bool, good: int, of: int) -> str:
-    if not judged or not of:
-        return OPEN
-    return HOLDS if good == of else FAILS if good == 0 else IN_PART
-
-
-def _sentence(badge: str, parts: list[str]) -> str:
-    if not parts:
-        return NOTHING
-    text = "; ".join(parts)
-    return f"So far: {text}." if badge == OPEN else f"{text[0].upper()}{text[1:]}."
 
 
 def _sooner(results: Results) -> Claim:
@@ -119,9 +63,9 @@ def _sooner(results: Results) -> Claim:
             f"adding from three starts, it is sooner in {sum(short)} of {len(short)} comparisons up to {LONG} steps "
             f"and in {sum(long)} of {len(long)} beyond"
         )
-    badge = _badge(finished(results, *TASKS, "adding-lengths"), sum(counted), len(counted))
+    badge = badge_for(finished(results, *TASKS, "adding-lengths"), sum(counted), len(counted))
     says = "The g-LSTM converges faster than the LSTM, above all on sequences of more than 500 steps."
-    return Claim(says, "paper", badge, _sentence(badge, parts), evidence, _learning(results))
+    return Claim(says, "paper", badge, sentence_of(badge, parts), evidence, _learning(results))
 
 
 def _said_sooner(track: str, compared: list[Pair]) -> str:
@@ -159,9 +103,9 @@ def _lower(results: Results) -> Claim:
         evidence.append((TRACKS[track], of_track(ends(own), track)))
         counted += [(found := gated.minus(plain)) is not None and found.lower for _, gated, plain in own]
         parts.append(_said_lower(track, own))
-    badge = _badge(finished(results, *TASKS), sum(counted), len(counted))
+    badge = badge_for(finished(results, *TASKS), sum(counted), len(counted))
     says = "The g-LSTM ends at a lower error than the LSTM (Tables 1 and 2)."
-    return Claim(says, "paper", badge, _sentence(badge, parts), evidence, _spread(results))
+    return Claim(says, "paper", badge, sentence_of(badge, parts), evidence, _spread(results))
 
 
 def _said_lower(track: str, compared: list[Pair]) -> str:
@@ -203,10 +147,10 @@ def _adapts(results: Results) -> Claim:
             + (f", with mean errors from {form(min(means))} to {form(max(means))}" if means else "")
         )
     judged = finished(results, "table1-adding1000", "fig3-trainability", "appB-inits")
-    badge = _badge(judged, sum(learnt), len(learnt))
+    badge = badge_for(judged, sum(learnt), len(learnt))
     says = "Gates adapt to the task, even from extreme starts."
     shows = ("fig3-trainability", "gates") if finished(results, "fig3-trainability") else None
-    return Claim(says, "paper", badge, _sentence(badge, parts), [(TRACKS["paper"], rows)] if found else [], shows)
+    return Claim(says, "paper", badge, sentence_of(badge, parts), [(TRACKS["paper"], rows)] if found else [], shows)
 
 
 def _moves(arm: Arm) -> list[str]:
@@ -233,7 +177,7 @@ def _budget(results: Results) -> Claim:
         figures = [result.spread(arm.at_the_end), result.spread(closed["error"])]
         units = f"{mean(map(_never_open, arm.finished)):.0f} of {arm.runs[0].recipe['units']}" if exact else ""
         rows.append(
-            [arm.name, paper, *figures, _share(closed["open_share"]), millions(mean(exact)) if exact else "", units]
+            [arm.name, paper, *figures, share(closed["open_share"]), millions(mean(exact)) if exact else "", units]
         )
     charged = next((arm for _, arm in arms if arm.key == "lambda-1"), None)
     parts: list[str] = []
@@ -245,7 +189,7 @@ def _budget(results: Results) -> Claim:
         cost = difference(errors, wide.errors)
         good = (exact < mean(wide.operations) / 10) + (mean(errors) - mean(wide.errors) <= LITTLE)
         parts.append(
-            f"by the paper's recipe a charge of lambda = 1 leaves {_share(_column(charged, 'open_share'))} of the "
+            f"by the paper's recipe a charge of lambda = 1 leaves {share(_column(charged, 'open_share'))} of the "
             f"updates and {millions(exact)} of {millions(mean(wide.operations))} operations, and the error is "
             f"{result.spread(errors)} where the network with wide gates and no charge has {result.spread(wide.errors)}"
             + (f" (difference {difference_in_words(result, cost)})" if cost else "")
@@ -256,20 +200,16 @@ def _budget(results: Results) -> Claim:
             f"{millions(mean(wide.operations))} operations, and the error is {percent(mean(errors))} instead of "
             f"{percent(mean(wide.errors))}"
         )
-    badge = _badge(finished(results, "budget", "table1-smnist"), good, 2)
+    badge = badge_for(finished(results, "budget", "table1-smnist"), good, 2)
     badge = badge if parts else OPEN
     says = "A charge for openness saves work with little or no loss of accuracy, and shows which units can be pruned."
     shows = ("threshold", "thresholds") if finished(results, "threshold") else None
     evidence = [(TRACKS["paper"], rows)] if arms else []
-    return Claim(says, "paper", badge, _sentence(badge, parts), evidence, shows, in_short)
+    return Claim(says, "paper", badge, sentence_of(badge, parts), evidence, shows, in_short)
 
 
 def _column(arm: Arm, name: str) -> list[float]:
     return [run.at_threshold(V_T)[name] for run in arm.finished]
-
-
-def _share(values: list[float]) -> str:
-    return f"{100 * mean(values):.1f} %" if values else ""
 
 
 def _never_open(run: Run) -> int:
@@ -297,110 +237,5 @@ def _curriculum(results: Results) -> Claim:
     )
     badge = HOLDS if all(good) else IN_PART if good[0] else FAILS
     return Claim(
-        says, "paper", badge, _sentence(badge, [text]), [(TRACKS["given"], rows)], ("curriculum", "learning given")
+        says, "paper", badge, sentence_of(badge, [text]), [(TRACKS["given"], rows)], ("curriculum", "learning given")
     )
-
-
-def _thrift(results: Results) -> Claim:
-    """Ours. Every other network that was tested may answer, whatever its track; the badge waits for small ones only."""
-    every, tried = points(results), searched(results)
-    gated = [point for point in every if point.name == GATED and point.arm.at_threshold is not None]
-    plain = [point for point in every if point.name != GATED]
-    rival = _rivals(plain)
-    rows: Rows = [["", "error", "operations, exact", "seeds", f"cheapest {rival} that is as good"]]
-    parts, in_short = [], ""
-    for point in gated:
-        rows.append([*_thrifty(point), _rival(cheapest(plain, point))])
-    good = [point for point in gated if not is_beaten(point, plain)]
-    if gated and plain:
-        best = min(gated, key=lambda point: point.operations)
-        in_short = _thrift_in_short(gated, plain)
-        parts.append(
-            f"{len(good)} of {len(gated)} g-LSTMs with units closed are beaten by no {rival} that was tested in error "
-            f"and operations at once; the cheapest is at {percent(best.error)} with {millions(best.operations)} "
-            f"operations, and {_as_good(cheapest(plain, best), rival)}; the paper's network is at "
-            f"{percent(PAPER_ERROR)} with about {millions(PAPER_EXACT)}"
-        )
-        if beaten := [point for point in gated if point not in good]:
-            said = [f"{one.arm.name} ({_share([_open_share(one)])} open, {_cost(one)})" for one in beaten]
-            parts.append(f"beaten: {'; '.join(said)}")
-    judged = finished(results, FRONTIER, SMALL)
-    if tried and not judged:
-        parts.append(_by_validation(tried))
-    badge = _badge(judged, len(good), len(gated))
-    says = f"At a given error a g-LSTM with narrow gates takes fewer operations than a smaller {rival}."
-    if in_short:
-        lacking = untested_sizes(results.get(SMALL))
-        in_short += f". {lacking} are not tested yet." if lacking else "."
-    evidence = [(CLOSED, rows)] if gated else []
-    return Claim(says, "ours", badge, _sentence(badge, parts), evidence, PICTURE, in_short)
-
-
-def _open_share(point: Point) -> float:
-    """How much of a sequence its units are open, at the threshold that it is tested at."""
-    return mean(run.at_threshold(point.arm.at_threshold or 0.0)["open_share"] for run in point.arm.finished)
-
-
-def _rivals(plain: list[Point]) -> str:
-    return " or ".join(among_rivals(point.name for point in plain))
-
-
-def _thrift_in_short(gated: list[Point], plain: list[Point]) -> str:
-    """The points of the frontier, whose limits of operations were set beforehand; where images move, if there are such.
-    Without any, the cheapest network."""
-    limited = [point for point in gated if point.arm.most_operations is not None]
-    moved = [point for point in limited if point.arm.moved]
-    shown = sorted(moved or limited, key=lambda point: point.arm.most_operations or 0.0)
-    shown = shown or [min(gated, key=lambda point: point.operations)]
-    where = "with training images shifted at random by a pixel" if moved else "without augmentation"
-    said = " and at ".join(_cost(point) for point in shown)
-    rivals = ", and ".join(f"to reach {percent(point.error)}, {_needs(cheapest(plain, point))}" for point in shown)
-    return (
-        f"Trained for few operations, with units closed, g-LSTMs are at {said} operations a sequence, {where}; of "
-        f"{tested_sizes(plain)}, {rivals}"
-    )
-
-
-def _by_validation(tried: list[Searched]) -> str:
-    """What the searches say, each of one seed."""
-    plain, moved = (best_searched(tried, kind_of(GATED, moving), CHEAP) for moving in (False, True))
-    others = [one for one in tried if one.name != GATED]
-    small = [one for one in others if one.operations <= PAPER_EXACT]
-    rival = " or ".join(among_rivals(one.name for one in others))
-    parts = [f"{_cost(plain)} operations"] if plain else []
-    parts += [f"{_cost(moved)} where images move"] if moved else []
-    said = [f"a g-LSTM at {' and at '.join(parts)}"] if parts else []
-    limit = f"the paper's network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
-    if small:
-        best = min(small, key=lambda one: one.error)
-        said.append(f"the best {rival} so far that takes no more operations than {limit} at {percent(best.error)}")
-    else:
-        said.append(f"no {rival} yet that takes no more operations than {limit}")
-    return f"the searches (validation error, one seed) have {', and '.join(said)}"
-
-
-def _cost(point: Point | Searched) -> str:
-    return f"{percent(point.error)} with {millions(point.operations)}"
-
-
-def _thrifty(point: Point) -> list[str]:
-    """Its name, error, operations and seeds."""
-    return [point.arm.name, spread(point.arm.errors), millions(point.operations), str(len(point.arm.runs))]
-
-
-def _rival(point: Point | None) -> str:
-    return "none that was tested" if point is None else f"{millions(point.operations)} ({_named(point)})"
-
-
-def _as_good(point: Point | None, rival: str) -> str:
-    if point is None:
-        return f"no {rival} that was tested is as good"
-    return f"the cheapest {rival} that was tested and is as good takes {millions(point.operations)} ({_named(point)})"
-
-
-def _needs(point: Point | None) -> str:
-    return "none is good enough" if point is None else f"one needs {millions(point.operations)} ({_named(point)})"
-
-
-def _named(point: Point) -> str:
-    return f"{point.in_words}, {percent(point.error)}"

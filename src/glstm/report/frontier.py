@@ -4,16 +4,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean
+from typing import NamedTuple
 
 from glstm.report.intervals import difference
-from glstm.report.results import Arm, Result, Try
+from glstm.report.results import Arm, Missing, Result, Try, listed
 
 # The paper's operating point, 8.2 % open: its error, and its operations by the exact count and by the paper's own.
 PAPER_ERROR, PAPER_EXACT, PAPER_OWN = 0.023, 0.92e6, 7.6e6
 
 FRONTIER, SMALL, THRIFTY, TABLE = "frontier", "small", "thrifty", "table1-smnist"
+# What the rivals of an experiment are called of which there are no results at all.
+OF_AN_EXPERIMENT = {SMALL: "smaller LSTMs and GRUs", THRIFTY: "networks that save operations in another way"}
 CLOSING = ("threshold", "truncated")  # experiments whose networks are tested with units closed
 BUDGET, V_T = "budget", 0.01  # these are tested both ways: closed, they take the fewest operations
+
+
+class Kind(NamedTuple):
+    """Networks of one colour: what they are, and whether their training images moved."""
+
+    name: str
+    moved: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}, images {'that move' if self.moved else 'as they are'}"
 
 
 @dataclass(frozen=True)
@@ -21,18 +34,12 @@ class Point:
     """A finished network: means over its seeds, and each of them."""
 
     arm: Arm
-    kind: str
+    kind: Kind
     label: str
 
     @property
     def name(self) -> str:
-        return self.kind.partition(", ")[0]
-
-    @property
-    def in_words(self) -> str:
-        """Which network it is."""
-        how = "of" if self.label.endswith("units") else "with"
-        return f"{self.name} {how} {self.label}" if self.label else self.name
+        return self.kind.name
 
     @property
     def error(self) -> float:
@@ -47,14 +54,20 @@ class Point:
 class Searched:
     """A network that decided between recipes: its validation error, of one seed. It is never tested."""
 
-    kind: str
+    kind: Kind
     label: str
     error: float
     operations: float
 
     @property
     def name(self) -> str:
-        return self.kind.partition(", ")[0]
+        return self.kind.name
+
+
+def in_words(one: Point | Searched) -> str:
+    """Which network it is."""
+    how = "of" if "units" in one.label else "with"
+    return f"{one.name} {how} {one.label}" if one.label else one.name
 
 
 # Networks that are compared, by what `sort_of` says of them.
@@ -72,11 +85,7 @@ def sort_of(arm: Arm) -> str:
     return recipe["gate"]["kind"] if arm.cell == "gated" else arm.cell
 
 
-def kind_of(name: str, moved: bool) -> str:
-    return f"{name}, images {'that move' if moved else 'as they are'}"
-
-
-KINDS = [kind_of(name, moved) for name in NAMES.values() for moved in (False, True)]
+KINDS = [Kind(name, moved) for name in NAMES.values() for moved in (False, True)]
 
 
 def points(results: dict[str, Result]) -> list[Point]:
@@ -87,7 +96,7 @@ def points(results: dict[str, Result]) -> list[Point]:
         for arm in (replace(arm, at_threshold=V_T) for arm in arms) if name == BUDGET else arms:
             known = sort_of(arm) in NAMES and arm.errors and arm.operations
             if known and not any(_is_part(arm, point.arm) for point in found):
-                found.append(Point(arm, kind_of(NAMES[sort_of(arm)], arm.moved), _label(arm)))
+                found.append(Point(arm, Kind(NAMES[sort_of(arm)], arm.moved), _label(arm)))
     return found
 
 
@@ -99,13 +108,8 @@ def _is_part(arm: Arm, shown: Arm) -> bool:
 def _label(arm: Arm) -> str:
     """What tells it from others of its kind."""
     recipe = arm.runs[0].recipe
-    match sort_of(arm):
-        case "pruned":
-            return f"{100 * (1 - recipe['sparsity']):g} % of its weights"
-        case "plstm":
-            return f"r = {recipe['gate']['r']:g}"
-        case "clockwork":
-            return ""
+    if sort_of(arm) == "pruned":
+        return f"{recipe['units']} units, {100 * (1 - recipe['sparsity']):.3g} % of the weights"
     charged = arm.at_threshold is not None and arm.most_operations is None  # by the paper's recipe, all of one size
     return f"lambda {recipe.get('budget', 0):g}" if charged else f"{recipe['units']} units"
 
@@ -113,30 +117,29 @@ def _label(arm: Arm) -> str:
 def searched(results: dict[str, Result]) -> list[Searched]:
     """Of arms that are not finished: every network of the g-LSTM's searches once, and of each other network the best so
     far."""
-    found: dict[str, Searched] = {}
-    for arm in results[FRONTIER].untested if FRONTIER in results else ():
-        for one in arm.search.tries if arm.search else ():
-            found |= _one(one, GATED)
-    for arm in results[SMALL].untested if SMALL in results else ():
+    found: dict[str, Searched | None] = {}
+    for arm in _untested(results, FRONTIER):
+        found |= {str(one.change): _searched(one, GATED) for one in (arm.search.tries if arm.search else ())}
+    for arm in _untested(results, SMALL, THRIFTY):
         if arm.search and (best := arm.search.best_so_far):
-            found |= _one(best, *_sized(arm.name))
-    for arm in results[THRIFTY].untested if THRIFTY in results else ():
-        if arm.search and (best := arm.search.best_so_far):  # some share a search, which is then of one of them
-            found |= _one(best, _sized(arm.name)[0], key=str(best.operations))
-    return list(found.values())
+            found[arm.key] = _searched(best, *_sized(arm.name))
+    return [one for one in found.values() if one]
+
+
+def _untested(results: dict[str, Result], *names: str) -> list[Missing]:
+    return [arm for name in names if name in results for arm in results[name].untested]
 
 
 def _sized(arm: str) -> tuple[str, str]:
-    """Of a small network's name, the cell's and its size."""
+    """Of a network's name, the cell's and its size."""
     name, _, size = arm.partition(", ")
     return name, size
 
 
-def _one(one: Try, name: str, label: str = "", key: str = "") -> dict[str, Searched]:
+def _searched(one: Try, name: str, label: str = "") -> Searched | None:
     if one.validation is None or one.operations is None:
-        return {}
-    kind = kind_of(name, bool(one.change.get("data", {}).get("shift")))
-    return {f"{kind} {label}{key} {one.change}": Searched(kind, label, one.validation, one.operations)}
+        return None
+    return Searched(Kind(name, bool(one.change.get("data", {}).get("shift"))), label, one.validation, one.operations)
 
 
 def cheapest(every: list[Point], wanted: Point) -> Point | None:
@@ -164,36 +167,40 @@ def unbeaten(every: list[Point]) -> list[Point]:
     return found
 
 
-def best_searched(every: list[Searched], kind: str, most: float = inf) -> Searched | None:
+def best_searched(every: list[Searched], kind: Kind, most: float = inf) -> Searched | None:
     """By validation, of those that take no more operations."""
     own = [one for one in every if one.kind == kind and one.operations <= most]
     return min(own, key=lambda one: one.error, default=None)
 
 
-def among_rivals(names: Iterable[str]) -> list[str]:
+def among_rivals(names: Iterable[str]) -> str:
     """Those of the g-LSTM's rivals that are among these, in words; at least the LSTM."""
     there = set(names)
     small = [name for name in SIZED.values() if name in there] or [SIZED["lstm"]]
-    return [*small, "other network"] if there & {*SAVING.values()} else small
+    return listed([*small, "other network"] if there & {*SAVING.values()} else small, "or")
 
 
 def tested_sizes(plain: list[Point]) -> str:
-    """Which rivals were tested, and how many units the small ones have."""
-    units: dict[str, set[int]] = {name: set() for name in RIVALS}
-    for point in plain:
-        units[point.name].add(point.arm.runs[0].recipe["units"])
-    said = [
-        f"{name}s" if name in SAVING.values() else f"{name}s with {', '.join(map(str, sorted(some)))} units"
-        for name, some in units.items()
-        if some
+    """Which rivals were tested, and how many units they have."""
+    return _sizes((point.name, point.arm.runs[0].recipe["units"]) for point in plain)
+
+
+def lacking(results: dict[str, Result], what: str) -> str:
+    """Which rivals are not "tested" yet, or of those the ones that are not "searched": no try is trained."""
+    arms = [
+        arm
+        for arm in _untested(results, SMALL, THRIFTY)
+        if what == "tested" or not (arm.search and arm.search.best_so_far)
     ]
-    return " and ".join(said)
+    named = _sizes((name, int(size.split()[0])) for name, size in (_sized(arm.name) for arm in arms))
+    whole = [words for name, words in OF_AN_EXPERIMENT.items() if name not in results]
+    return " and ".join(filter(None, [named, *whole]))
 
 
-def untested_sizes(small: Result | None) -> str:
-    """Which of the small networks are not tested; empty: all are. None: of none anything is known."""
-    if small is None:
-        return f"{RIVALS[0]}s of fewer units"
-    untested = [_sized(arm.name) for arm in small.untested]
-    sizes = {name: ", ".join(size for own, size in untested if own == name) for name in RIVALS}
-    return " and ".join(f"{name}s of {some}" for name, some in sizes.items() if some)
+def _sizes(networks: Iterable[tuple[str, int]]) -> str:
+    """Names and units, as a list of lists."""
+    units: dict[str, set[int]] = {name: set() for name in RIVALS}
+    for name, count in networks:
+        units[name].add(count)
+    said = [f"{name}s of {listed([*map(str, sorted(some))])} units" for name, some in units.items() if some]
+    return listed(said)

@@ -49,12 +49,12 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
     curves = []
     for kind in KINDS:
         own, colour = [point for point in tested if point.kind == kind], COLOURS[kind]
-        marker = MARKERS.get(kind.partition(", ")[0], "o")
+        marker = MARKERS.get(kind.name, "o")
         if own:
             costs, errors = [one.operations / 1e6 for one in own], [one.error for one in own]
             low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
             look: dict[str, Any] = {"line": False, "colour": colour, "size": MEAN, "marker": marker}
-            curves.append(Curve(kind, costs, errors, low, high, texts=_texts(own), **look))
+            curves.append(Curve(str(kind), costs, errors, low, high, texts=_texts(own), **look))
             best = unbeaten(own)
             x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
             curves.append(Curve("", x, y, colour=colour, size=SEED))

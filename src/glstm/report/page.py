@@ -6,13 +6,15 @@ from pathlib import Path
 
 from glstm import plots
 from glstm.report import figures
-from glstm.report.claims import PICTURE, Claim, claims
+from glstm.report.claim import Claim
+from glstm.report.claims import claims
 from glstm.report.frontier_figure import frontier_chart, frontier_figure
 from glstm.report.published import OTHERS, thrifty_rows
 from glstm.report.results import TRACKS, Result, Rows
 from glstm.report.table2 import TITLE as TABLE_2
 from glstm.report.table2 import table2_rows
 from glstm.report.tables import figures as figures_table
+from glstm.report.thrift import PICTURE
 from glstm.report.words import (
     ASKED,
     HOW,

@@ -26,6 +26,12 @@ TRACKS = {
 LEARNT = {"adding": 0.01, "smnist": 0.05, "pmnist": 0.12, "scifar": 0.5}
 
 
+def listed(parts: Sequence[str], last: str = "and") -> str:
+    """In words: a, b and c."""
+    *first, end = parts or [""]
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
 def percent(value: float) -> str:
     return f"{_hundredths(value)} %"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, median, stdev
 
 from glstm.report.page import table, whole
-from glstm.report.results import Rows
+from glstm.report.results import Rows, listed
 from glstm.report.run_figures import figures
 from glstm.report.runs import Comparison, Network, Task, TrainedRun, shown
 from glstm.report.tables import drop_empty
@@ -55,7 +55,7 @@ def about(task: Task) -> str:
     sizes = [f"{size:,} {labels.get(part, part)}" for part, size in task.sequences.items() if size]
     up_to = "up to " if task.may_be_shorter else ""
     shape = f"{up_to}{_count(task.steps, 'step')}, {_count(task.inputs, 'input')}, {answers}"
-    return f"{_listed(sizes)} sequences of {shape}." if sizes else f"Sequences of {shape}."
+    return f"{listed(sizes)} sequences of {shape}." if sizes else f"Sequences of {shape}."
 
 
 def how_chosen(comparison: Comparison) -> str:
@@ -140,10 +140,6 @@ def _seconds(network: Network) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "es" if what.endswith("s") else "s")
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
 def _settings(comparison: Comparison) -> str:

@@ -4,7 +4,7 @@ from glstm.report.comparisons import Results
 from glstm.report.published import ERRORS
 from glstm.report.results import Rows, percent
 
-TITLE = "Table 2: each network by the recipe of its own paper, for as many epochs as are said"
+TITLE = "Table 2: rivals by their own papers' recipes, in fewer epochs; g-LSTM and LSTM as in Table 1"
 # The experiments with a task's g-LSTM and LSTM, and with its rivals.
 COLUMNS = {
     "sequential MNIST": ("table1-smnist", "table2-rivals-smnist"),
@@ -32,5 +32,5 @@ def _ours(results: Results, experiments: tuple[str, ...], key: str) -> str:
     """Its mean and spread, and how long it was trained; empty: it is not finished."""
     for result in (results[name] for name in experiments if name in results):
         if (arm := result.find(key)) and arm.errors:
-            return f"{result.spread(arm.errors)} ({len(arm.runs)} seeds, {arm.epochs} epochs)"
+            return f"{result.spread(arm.errors)} ({len(arm.finished)} seeds, {arm.epochs} epochs)"
     return ""

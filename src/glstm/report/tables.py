@@ -3,7 +3,8 @@
 import re
 from statistics import mean
 
-from glstm.report.claims import Claim, claims
+from glstm.report.claim import Claim
+from glstm.report.claims import claims
 from glstm.report.published import OTHERS, thrifty_rows
 from glstm.report.results import EARLY, LAST, TRACKS, Arm, Result, Rows, millions
 from glstm.report.table2 import TITLE as TABLE_2

@@ -6,7 +6,8 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from glstm.report.claims import OPEN, claims
+from glstm.report.claim import OPEN
+from glstm.report.claims import claims
 from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, not_on, of_track, pairs
 from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
@@ -212,8 +213,14 @@ def _said(name: str, value: Any) -> str:
 
 
 def _number_or_range(value: Any) -> str:
-    """What a gate's value is given as; of a longer list, its ends."""
-    return f"{value[0]:g} to {value[-1]:g}" if isinstance(value, tuple | list) else f"{value:g}"
+    """What a gate's value is given as: a name, a number, a range, or one for each group of units."""
+    match value:
+        case [low, high]:
+            return f"{low:g} to {high:g}"
+        case [*several, last]:
+            first = [f"{one:g}" for one in several[:3]]
+            return f"{', '.join(first)}{' ...' if len(several) > 3 else ','} {last:g}"
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def tries(result: Result, search: Search) -> Rows:

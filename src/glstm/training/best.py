@@ -35,13 +35,15 @@ class Rule:
 
     by_loss: bool = False  # else by the error
     budget: float = 0.0  # lambda: openness is wanted less, too, and its charge is added to the loss
-    first: int = 1  # epochs before this one have weights that are yet to be pruned: any later one is better
+    first: int = 1  # epochs before this one have weights that are yet to be pruned: their errors do not count
 
     def rank(self, row: Epoch) -> tuple[float, float]:
         """The lower, the better."""
         error, loss = row.validation_error or 0.0, row.validation_loss or 0.0
-        if not isfinite(error + loss) or row.epoch < self.first:
+        if not isfinite(error + loss):
             return inf, inf
+        if row.epoch < self.first:
+            return inf, -row.epoch  # nothing is best yet, so a run that stops here keeps its latest network
         if self.by_loss or self.budget:
             return loss + self.budget * (row.mean_k or 0.0), error
         return error, loss
@@ -59,7 +61,8 @@ def chosen_by_loss(task: Task) -> bool:
 
 def best_of(history: Sequence[Row], rule: Rule) -> Row:
     """The epoch with the lowest error on the validation set; of equal ones that with the lowest loss, then the first.
-    With a budget that with the lowest loss and charge together, and with several target values the lowest loss."""
+    With a budget that with the lowest loss and charge together, and with several target values the lowest loss. As long
+    as weights are yet to be pruned, the latest."""
     return min(history, key=rule.rank)
 
 

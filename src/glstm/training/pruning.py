@@ -16,7 +16,7 @@ from glstm.training.settings import Settings
 from glstm.training.stack import Stack
 
 
-def kernels(model: nn.Module) -> list[list[str]]:
+def pruned_together(model: nn.Module) -> list[list[str]]:
     """Names of the weights that are pruned, those that are pruned together in a list."""
     return [
         [f"{prefix}.{name}{suffix}".lstrip(".") for name in ("weight_ih", "weight_hh")]
@@ -42,7 +42,7 @@ class Pruning:
         """Of a network's kernels: the weights, and which are kept."""
         layout, gates_at = self.stack.layouts[row], self.stack.weights
         own, kept = (layout.parts(rows[row], gates_at) for rows in (values, self.kept))
-        together = kernels(self.stack.models[row]) if self.settings[row].sparsity else []
+        together = pruned_together(self.stack.models[row]) if self.settings[row].sparsity else []
         return [[(own[name], kept[name]) for name in names] for names in together]
 
     @torch.no_grad()

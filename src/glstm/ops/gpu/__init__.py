@@ -27,10 +27,14 @@ def usable(x: Tensor, k_h: Tensor | None) -> bool:
     return k_h is None or in_one_kernel(k_h.shape[-1], exact_for(x.dtype), x.device)
 
 
+def has_rule(rule: str, x: Tensor, hidden: int) -> bool:
+    return rule != GRU or in_one_kernel(hidden, exact_for(x.dtype), x.device)
+
+
 def limits() -> str:
     return (
         "computes float32, bfloat16 or float16 on an NVIDIA device, for at least one step and sample, and two tables "
-        f"for up to {scan.LARGEST} units ({scan.ROOM[1]} on devices without clusters)"
+        f"or a GRU for up to {scan.LARGEST} units ({scan.ROOM[1]} on devices without clusters)"
     )
 
 
