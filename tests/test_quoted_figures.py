@@ -365,7 +365,7 @@ def test_few_operations_are_as_said():
         recipe, own = arm["runs"][0]["recipe"], errors(arm)
         closed = [row for run in arm["runs"] for row in run["probes"].get("thresholds", ()) if row["threshold"] == 0.01]
         operations = mean(row["cached_ops"] for row in closed) if closed else arm["runs"][0]["operations"]
-        who = "g-LSTM" if recipe["cell"] == "glstm" else "LSTM"
+        who = {"glstm": "g-LSTM", "lstm": "LSTM", "gru": "GRU"}[recipe["cell"]]
         moved = "images that move" if recipe["data"].get("shift") else "none"
         numbers = f"{spread(own)} | {operations / 1e6:.3g} M"
         rows.append(f"| {who}, {recipe['units']} units | {moved} | {len(own)} | {numbers} |")
