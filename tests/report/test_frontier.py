@@ -62,12 +62,12 @@ def test_a_network_that_saves_operations_in_another_way_answers_too(key, words):
         run.curve["test_error"][-1] = 0.001
     claim = claims(results)[-1]
     assert claim.badge == "does not hold"
-    said = f"the cheapest LSTM, GRU or other network that was tested and is as good takes 0.5 M ({words}, "
+    said = f"the cheapest LSTM, GRU or other network whose error is not clearly higher takes 0.5 M ({words}, "
     assert said in claim.sentence
     without = claims([result for result in results if result.name != "thrifty"])[-1]
     assert without.badge == "not judged yet"  # what is said stays, and waits for them
     assert without.says == claim.says
-    assert "are beaten by no LSTM or GRU that was tested" in without.sentence
+    assert "no LSTM or GRU that was tested has both a lower error and fewer operations" in without.sentence
     assert "not tested yet: networks that save operations in another way" in without.sentence
 
 
@@ -118,7 +118,10 @@ def test_what_is_not_searched_is_said_and_what_is_best_so_far():
 def test_a_gru_counts_as_an_lstm_does():
     results = made_up()
     small = named(results, "small").arm("gru-8")
-    assert "are beaten by no LSTM, GRU or other network that was tested" in claims(results)[-1].sentence
+    assert (
+        "no LSTM, GRU or other network that was tested has both a lower error and fewer operations"
+        in claims(results)[-1].sentence
+    )
     for run in small.runs:
         run.summary["operations"] = 5e5
         run.curve["test_error"][-1] = 0.001
@@ -127,11 +130,11 @@ def test_a_gru_counts_as_an_lstm_does():
     claim = claims(results)[-1]
     assert claim.badge == "does not hold"
     assert (
-        "the cheapest LSTM, GRU or other network that was tested and is as good takes 0.5 M (GRU of 8 "
+        "the cheapest LSTM, GRU or other network whose error is not clearly higher takes 0.5 M (GRU of 8 "
         in claim.sentence
     )
     (_, rows), *_ = claim.evidence
-    assert rows[0][-1] == "cheapest LSTM, GRU or other network that is as good"
+    assert rows[0][-1] == "cheapest LSTM, GRU or other network whose error is not clearly higher (95 %)"
     assert {row[-1] for row in rows[1:]} == {"0.5 M (GRU of 8 units, 0.10 %)"}
 
 

@@ -99,7 +99,7 @@ def test_a_table_says_where_one_network_was_trained_for_longer():
             column += column
     said = unequal_epochs(results, "paper")
     assert said == (
-        "Networks are not always trained for as long: validation chose on sequential CIFAR-10 "
+        "Training lengths differ: validation chose on sequential CIFAR-10 "
         f"{gated.epochs} epochs for the g-LSTM and {2 * gated.epochs} for the LSTM."
     )
     assert said in document(results)

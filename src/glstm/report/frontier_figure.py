@@ -21,10 +21,9 @@ BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
 CAPTION = (
     "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
-    "dot; a line joins those of a kind that none of that kind beats. Hollow, where a point is not tested yet: networks "
-    "of its search, validation error of one seed; of networks other than g-LSTMs the best. Diamond: the paper's "
-    "network, and hollow squares: networks that others published and that were not trained here, their operations by "
-    "our count."
+    "dot; lines join the best of each kind. Hollow circles: not tested yet, validation error of one seed. Diamond: the "
+    "paper's network, and hollow squares: networks that others published and that were not trained here, their "
+    "operations by our count."
 )
 OF_MARKS = " Triangles and crosses: LSTMs that save operations in other ways."
 

@@ -13,9 +13,9 @@ from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
 ASKED = (
-    "Each unit of a g-LSTM works only around a moment that it learns. The paper says that such a network learns long "
-    "sequences sooner than an LSTM, ends lower, and can leave out most of the work. Is that so, if each network is "
-    "tuned for itself?"
+    "Each unit of a g-LSTM works only around a moment that it learns. The paper (Thornton, Anumula and Liu, 2019) says "
+    "that such a network learns long sequences sooner than an LSTM, ends lower, and can leave out most of the work. Is "
+    "that so, if each network is tuned for itself?"
 )
 EARLIER = (
     "What is not repeated yet under this protocol lies in results/earlier/, by an earlier protocol: three seeds, and "
@@ -64,9 +64,20 @@ def answer(results: list[Result]) -> list[str]:
     so_far = f"; not repeated yet: {', '.join(lacking)}" if lacking else ""
     return [
         f"Sooner? The g-LSTM learns sooner than the LSTM {' and '.join(sooner)}{so_far}.",
-        f"Lower? Its error is lower by more than chance {' and '.join(lower)}.",
+        f"Lower? Its error is lower by more than chance {' and '.join(lower)}{_higher(compared)}.",
         cheaper,
     ]
+
+
+def _higher(compared: dict[str, list[Pair]]) -> str:
+    """Where the g-LSTM's error is higher by more than chance."""
+    found = [
+        f"{TASKS[result.name]} {IN_TEXT[track]}"
+        for track, own in compared.items()
+        for result, gated, plain in own
+        if (one := gated.minus(plain)) is not None and one.higher
+    ]
+    return f"; it is higher on {', '.join(found)}" if found else ""
 
 
 def _cheaper(results: list[Result]) -> str:
@@ -165,7 +176,7 @@ def unequal_epochs(results: list[Result], track: str) -> str:
         for result, gated, plain in pairs(found, track, [*TASKS])
         if gated.epochs != plain.epochs
     ]
-    return f"Networks are not always trained for as long: validation chose {'; '.join(parts)}." if parts else ""
+    return f"Training lengths differ: validation chose {'; '.join(parts)}." if parts else ""
 
 
 def _row_so_far(result: Result | None, name: str, track: str) -> list[str]:
