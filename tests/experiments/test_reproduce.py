@@ -20,6 +20,7 @@ from glstm.experiments.runner import (
     Runner,
     Wanted,
     populations,
+    room_among,
     room_on,
     trained,
     wanted,
@@ -211,6 +212,14 @@ def test_on_a_small_scale_the_tries_still_differ(name):
 def test_no_more_train_together_than_is_asked_for():
     cpu = torch.device("cpu")
     assert [room_on(cpu)(SMALL), room_on(cpu, 1)(SMALL), room_on(cpu, 50)(SMALL)] == [ON_A_CPU, 1, ON_A_CPU]
+
+
+def test_small_networks_share_multiprocessors():
+    """An H200 has 132 of them, and a batch of 100 takes 13 for each network of 110 units."""
+    room = {
+        units: room_among(132, EXPERIMENTS["small"].arms[0].recipe.changed(units=units)) for units in (4, 25, 64, 110)
+    }
+    assert room == {4: 40, 25: 40, 64: 20, 110: 10}
 
 
 def test_a_search_may_have_its_tries_in_another_form(tmp_path):

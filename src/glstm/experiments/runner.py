@@ -19,7 +19,7 @@ from glstm.experiments.probes import joined, operations, probe
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
 from glstm.ops.gpu import sparse
-from glstm.ops.gpu.scan import tiles_of
+from glstm.ops.gpu.scan import blocks_together, tiles_of
 from glstm.recipes import Recipe, make_task, model_maker
 from glstm.storage import write_json
 from glstm.training.display import Display, EpochRow
@@ -122,9 +122,13 @@ def room_on(device: torch.device, together: int | None = None) -> Callable[[Reci
     if device.type != "cuda":
         return lambda recipe: ON_A_CPU
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    return lambda recipe: (
-        max(1, multiprocessors // tiles_of(recipe.batch)) * (CLOSED_TOGETHER if _closes(recipe) else 1)
-    )
+    return lambda recipe: room_among(multiprocessors, recipe)
+
+
+def room_among(multiprocessors: int, recipe: Recipe) -> int:
+    """Small networks share a multiprocessor: so many blocks as have room in its registers run on it at once."""
+    share = CLOSED_TOGETHER if _closes(recipe) else blocks_together(recipe.units)
+    return max(1, multiprocessors // tiles_of(recipe.batch)) * share
 
 
 class Runner:

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from glstm.ops.gpu import sparse
-from glstm.ops.gpu.scan import SCHEDULERS, Shape, tiles_of
+from glstm.ops.gpu.scan import BLOCK_THREADS, SCHEDULERS, Shape, tiles_of
 from glstm.ops.gpu.sparse import Kind, Room, Schedule
 
 Counts = Sequence[Sequence[int]]  # of the schedule of each model
 
-BLOCK_THREADS = 256  # a block of the dense path with so many has the registers of a multiprocessor
 WORTH_COUNTING = 1056  # samples of all models: with fewer, nobody waits for the device
 MANY_SAMPLES = 2 * WORTH_COUNTING  # of one model: with fewer, the dense path is faster however few units are open
 GROWTH = 1.3  # of room for pairs, from one size to the next

@@ -17,6 +17,7 @@ INLINE = 4  # up to so many inputs, the kernel multiplies them itself
 SCHEDULERS = 4  # of a multiprocessor: each runs one warp at a time
 TILE = 8  # samples that a matrix instruction takes
 AHEAD = {"forward": 4, "backward": 4}  # steps before which memory is asked for what a step reads, where there is room
+BLOCK_THREADS = 256  # a block with so many has the registers of a multiprocessor
 END = 16  # numbers after h in a row of the weights' gradient's right side: x, 1, zeros
 FEW_ROWS = 16384  # up to so many steps x samples, rows are in float32: rounding averages out less, and it costs little
 THREADS = 256  # of the kernel that takes the gradients apart
@@ -150,6 +151,12 @@ def samples_for(hidden: int, batch, models: int, ranks: int, multiprocessors: in
     warps = (hidden + 2 * TILE - 1) // (2 * TILE)
     together = max(1, SCHEDULERS // warps) if ranks == 1 else 1  # blocks with a scheduler for each warp
     return 1 if models * tiles_of(batch, 1) * ranks <= together * at_once(ranks, multiprocessors) else 2
+
+
+def blocks_together(hidden: int) -> int:
+    """Blocks of one tile whose registers a multiprocessor has room for, but no more than it has schedulers."""
+    padded = -(-hidden // (2 * TILE)) * 2 * TILE
+    return max(1, min(SCHEDULERS, BLOCK_THREADS // (2 * padded)))
 
 
 def at_once(ranks: int, multiprocessors: int) -> int:
