@@ -171,10 +171,13 @@ def test_many_lengths_are_one_figure():
     assert "g-LSTM, xavier" in html
 
 
-def test_the_earlier_protocol_is_named_while_something_is_missing():
+def test_what_is_not_finished_is_named_with_its_experiment():
     results = made_up()
-    assert "results/earlier/" not in document(results)
-    assert "results/earlier/" in document([result for result in results if result.name != "table1-adding1000"])
+    assert "Not finished yet" not in document(results)
+    one, *others = results
+    waiting = [Missing(key=key, name=key, track="given", search=None) for key in ("Zoneout", "IndRNN")]
+    text = document([replace(one, missing=waiting), *others])
+    assert f"Not finished yet: Zoneout and IndRNN of '{one.title}'." in text
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from glstm.report.words import (
     TITLE,
     answer,
     caveats,
-    earlier,
     five_rows,
+    not_finished,
     not_yet,
     notes,
     origin,
@@ -72,7 +72,7 @@ def _first_screen(results: list[Result]) -> str:
     picture = frontier_figure(results)
     return (
         f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{picture}'
-        f"{_others(results) if picture else ''}{by_track[1]}<p>{escape(earlier(results))}</p>"
+        f"{_others(results) if picture else ''}{by_track[1]}<p>{escape(not_finished(results))}</p>"
     )
 
 

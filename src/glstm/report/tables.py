@@ -17,8 +17,8 @@ from glstm.report.words import (
     answer,
     caveats,
     chosen,
-    earlier,
     five_rows,
+    not_finished,
     not_yet,
     notes,
     origin,
@@ -110,7 +110,7 @@ def document(results: list[Result]) -> str:
         f"## {TITLE}",
         ASKED,
         *(f"- {sentence}" for sentence in answer(results)),
-        *([text] if (text := earlier(results)) else []),
+        *([text] if (text := not_finished(results)) else []),
     ]
     for track in ("paper", "best"):
         parts += [f"**{TRACKS[track]}**", markdown(five_rows(results, track))]

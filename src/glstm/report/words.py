@@ -6,7 +6,6 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from glstm.report.claim import OPEN
 from glstm.report.claims import claims
 from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, not_on, of_track, pairs
 from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
@@ -16,10 +15,6 @@ ASKED = (
     "Each unit of a g-LSTM works only around a moment that it learns. The paper (Thornton, Anumula and Liu, 2019) says "
     "that such a network learns long sequences sooner than an LSTM, ends lower, and can leave out most of the work. Is "
     "that so, if each network is tuned for itself?"
-)
-EARLIER = (
-    "What is not repeated yet under this protocol lies in results/earlier/, by an earlier protocol: three seeds, and "
-    "recipes that were chosen by their test error."
 )
 HOW = (
     "Whatever was chosen was chosen by the error on the last 5,000 training images, which the networks that decide are "
@@ -126,10 +121,14 @@ def _lower(pair: Pair) -> bool:
     return found is not None and found.lower
 
 
-def earlier(results: list[Result]) -> str:
-    """Where the rest is, as long as there is one."""
-    whole = all(claim.badge != OPEN for claim in claims(results)) and not any(result.missing for result in results)
-    return "" if whole or any(result.small for result in results) else EARLIER
+def not_finished(results: list[Result]) -> str:
+    """Which networks are still to be trained, of which experiment."""
+    parts = [
+        f"{' and '.join(one.name for one in result.missing)} of '{result.title}'"
+        for result in results
+        if result.missing
+    ]
+    return f"Not finished yet: {'; '.join(parts)}." if parts else ""
 
 
 def five_rows(results: list[Result], track: str) -> Rows:
