@@ -1,6 +1,7 @@
 """Pictures come out as real image files, with what they claim in them."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -110,3 +111,23 @@ def test_texts_stay_beside_the_axes():
     assert moved[1] == 0.5
     assert max(moved) <= 1
     assert np.diff(sorted(moved)).min() >= plots.TEXT_HEIGHT - 1e-9
+
+
+def test_texts_cover_neither_marks_nor_each_other():
+    """The second mark stands where the first one's text would, and so on."""
+    x, y = [1.0, 1.03, 1.0, 1.03, 1.6], [0.5, 0.52, 0.54, 0.5, 0.1]
+    curve = Curve(
+        "a", x, y, low=[0.45, *y[1:]], high=[0.5, *y[1:]], line=False, texts=["first", "second", "third", "", "x"]
+    )
+    axes = drawn([curve])
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert [text.get_text() for text in axes.texts] == ["first", "second", "third", "x"]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    places = axes.transData.transform([*zip(x, y)])
+    assert not any(box.contains(*place) for box in boxes for place in places)
+
+
+def test_a_dashed_curve():
+    solid, dashed = drawn([Curve("a", [1, 2, 3], [1, 2, 3]), Curve("b", [1, 2, 3], [3, 2, 1], dashed=True)]).lines
+    assert solid.get_linestyle() == "-"
+    assert dashed.get_linestyle() != "-"

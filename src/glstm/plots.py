@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from glstm.storage import write_atomically
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
 INK, RULE = "#59636e", "#d8dee4"  # colours of text, and of the grid behind the curves
 COLOURS = ("#2563a8", "#555b63", "#c2452d", "#2f8f5b", "#8250b8", "#b7791f", "#0e7c86", "#a83279")
@@ -26,7 +28,11 @@ FEW_TICKS, MANY_TICKS = 4, 8  # on an axis
 MOST_TICKS = 10  # at 1, 2, 5: thinned out, these would be hard to read
 BAND_COLUMNS = 200  # no picture here is wide enough to show more
 SHORT_CURVE = 3  # points; with fewer a line alone does not show them
-TEXT_PLACES = {"right": (6, 5), "below": (-6, -15), "left": (-6, 3)}  # points from the middle of a mark
+# Where a text may stand, in points from the middle of its mark, and which of its sides is there: the first is the best.
+TEXT_PLACES: tuple[tuple[float, float, Literal["left", "center", "right"]], ...] = (
+    (6, 5, "left"), (-6, 5, "right"), (6, -13, "left"), (-6, -13, "right"), (0, 9, "center"), (0, -18, "center"),
+    (14, -4, "left"), (-14, -4, "right"), (8, 16, "left"), (8, -25, "left"), (-8, 16, "right"), (-8, -25, "right"),
+)  # fmt: skip
 TEXT_HEIGHT = 0.065  # height of a level's text, as a share of the axes
 
 
@@ -34,7 +40,8 @@ TEXT_HEIGHT = 0.065  # height of a level's text, as a share of the axes
 class Curve:
     """y against x, as a line, as marks, or both; `low` and `high`, where given, are the range over seeds.
 
-    Around a line the range is a band, around marks alone a bar. `texts` are written beside the marks.
+    Around a line the range is a band, around marks alone a bar. `texts` are written beside the marks, where they cover
+    the least.
     """
 
     name: str
@@ -43,12 +50,12 @@ class Curve:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     line: bool = True
+    dashed: bool = False
     marks: bool = False
     colour: int | None = None  # number of its colour; None: the number of the curve
     hollow: bool = False
     size: float | None = None  # of a mark
     texts: Sequence[str] = ()
-    texts_at: str = "right"  # of the marks: "right", or where others stand there, "below" or "left"
     marker: str = "o"
 
 
@@ -177,6 +184,7 @@ def draw_curves(axes: "Axes", curves: Sequence[Curve], x: Axis, y: Axis, levels:
     for number, curve in enumerate(curves):
         _draw_curve(axes, curve, _colour(number if curve.colour is None else curve.colour), y, up)
     _draw_levels(axes, levels, y)
+    _write_texts(axes, curves)
 
 
 def _colour(number: int) -> str:
@@ -209,23 +217,77 @@ def _draw_curve(axes: "Axes", curve: Curve, colour: str, y: Axis, up: tuple[floa
         color=colour,
         label=curve.name,
         linewidth=1.6 if curve.line else 0,
+        linestyle=(0, (4, 2.5)) if curve.dashed else "-",
         marker=curve.marker if marks else "",
         markersize=curve.size or (6.5 if not curve.line else 4.5),
         markerfacecolor="none" if curve.hollow else colour,
         markeredgewidth=1.1 if curve.hollow else 0,
         clip_on=False,  # all of it lies within the limits
     )
-    place = TEXT_PLACES[curve.texts_at]
-    for x, height, text in zip(curve.x, curve.y, curve.texts):
-        axes.annotate(
-            text, (x, height), xytext=place, textcoords="offset points", color=colour, fontsize="small",
-            ha="right" if curve.texts_at == "left" else "left", clip_on=False,
-        )  # fmt: skip
     if curve.low and curve.high and not curve.line:
         axes.vlines(curve.x, drawable(curve.low), drawable(curve.high), color=colour, linewidth=1.4, clip_on=False)
     elif curve.low and curve.high:
         x, low, high = _in_columns(curve.x, drawable(curve.low), drawable(curve.high))
         axes.fill_between(x, low, high, color=colour, alpha=BAND, linewidth=0, clip_on=False)
+
+
+def _write_texts(axes: "Axes", curves: Sequence[Curve]) -> None:
+    """Each at the first of its places where it covers neither a mark, nor a range, nor another text; else where it
+    covers the least. Those of the first curves have their choice first."""
+    written = []
+    for number, curve in enumerate(curves):
+        colour = _colour(number if curve.colour is None else curve.colour)
+        for x, y, text in zip(curve.x, curve.y, curve.texts):
+            if text:
+                written.append(_beside(axes, text, x, y, colour))
+    if not written:
+        return
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # it decides how large the axes are
+    taken = [box for curve in curves if not curve.line for box in _boxes(axes, curve)]
+    for text in written:
+        covered = []
+        for place in range(len(TEXT_PLACES)):
+            _move(text, place)
+            box = text.get_window_extent()
+            covered.append(sum(_common(box, other) for other in taken))
+            if not covered[-1]:
+                break
+        _move(text, covered.index(min(covered)))
+        taken.append(text.get_window_extent())
+
+
+def _beside(axes: "Axes", text: str, x: float, y: float, colour: str) -> "Annotation":
+    return axes.annotate(
+        text, (x, y), xytext=TEXT_PLACES[0][:2], textcoords="offset points", color=colour, fontsize="small",
+        clip_on=False,
+    )  # fmt: skip
+
+
+def _move(text: "Annotation", place: int) -> None:
+    x, y, side = TEXT_PLACES[place]
+    text.set_position((x, y))
+    text.set_horizontalalignment(side)
+
+
+def _boxes(axes: "Axes", curve: Curve) -> "list[Bbox]":
+    """What its marks and ranges cover, in pixels."""
+    from matplotlib.transforms import Bbox
+
+    half = (curve.size or 6.5) / 2 * axes.figure.dpi / 72
+    found = []
+    for x, low, high in zip(curve.x, curve.low or curve.y, curve.high or curve.y):
+        (left, bottom), (right, top) = axes.transData.transform([(x, low), (x, high)])
+        found.append(Bbox([(left - half, bottom - half), (right + half, top + half)]))
+    return found
+
+
+def _common(one: "Bbox", other: "Bbox") -> float:
+    """The area of both."""
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return max(0.0, width) * max(0.0, height)
 
 
 def _in_columns(x: Sequence[float], low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

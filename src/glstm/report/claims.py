@@ -16,12 +16,15 @@ from glstm.report.comparisons import (
     against,
     difference_in_words,
     ends,
+    ends_higher,
+    ends_lower,
     half,
     is_sooner,
     label,
+    learns_sooner,
     level,
-    not_on,
     of_track,
+    on_tasks,
     pairs,
 )
 from glstm.report.frontier import V_T
@@ -52,12 +55,14 @@ def _sooner(results: Results) -> Claim:
         if own:
             evidence.append((TRACKS[track], rows))
         tables = [*pairs(results, track, [*TASKS])] if track != "given" else []
-        counted += [is_sooner(gated, plain) for _, gated, plain in tables]
+        counted += map(learns_sooner, tables)
         if tables:
             parts.append(_said_sooner(track, tables))
     lengths = [*pairs(results, "given", ["adding-lengths"])]
     if lengths:
-        short, long = ([is_sooner(g, p) for _, g, p in lengths if _is_long(g) == beyond] for beyond in (False, True))
+        short, long = (
+            [learns_sooner(pair) for pair in lengths if _is_long(pair[1]) == beyond] for beyond in (False, True)
+        )
         counted += long
         parts.append(
             f"adding from three starts, it is sooner in {sum(short)} of {len(short)} comparisons up to {LONG} steps "
@@ -75,9 +80,7 @@ def _said_sooner(track: str, compared: list[Pair]) -> str:
             f"{_in_text(track)} half of the g-LSTM's seeds are under {level(gated)} on {TASKS[result.name]} by epoch "
             f"{half(gated)}, half of the LSTM's by epoch {half(plain)}"
         )
-    not_so = [TASKS[result.name] for result, gated, plain in compared if not is_sooner(gated, plain)]
-    good = len(compared) - len(not_so)
-    return f"{_in_text(track)} the g-LSTM learns sooner on {good} of {len(compared)} tasks{not_on(not_so)}"
+    return f"{_in_text(track)} the g-LSTM learns sooner {on_tasks(learns_sooner, compared)}"
 
 
 def _is_long(arm: Arm) -> bool:
@@ -101,7 +104,7 @@ def _lower(results: Results) -> Claim:
         if not own:
             continue
         evidence.append((TRACKS[track], of_track(ends(own), track)))
-        counted += [(found := gated.minus(plain)) is not None and found.lower for _, gated, plain in own]
+        counted += map(ends_lower, own)
         parts.append(_said_lower(track, own))
     badge = badge_for(finished(results, *TASKS), sum(counted), len(counted))
     says = "The g-LSTM ends at a lower error than the LSTM (Tables 1 and 2)."
@@ -112,12 +115,9 @@ def _said_lower(track: str, compared: list[Pair]) -> str:
     if len(compared) == 1:
         ((result, gated, plain),) = compared
         return f"{_in_text(track)} the g-LSTM is at {against(result, gated, plain)} on {TASKS[result.name]}"
-    found = [(TASKS[result.name], gated.minus(plain)) for result, gated, plain in compared]
-    not_so = [task for task, one in found if one is None or not one.lower]
-    higher = [task for task, one in found if one is not None and one.higher]
-    return (
-        f"{_in_text(track)} the g-LSTM's error is lower by more than chance on {len(found) - len(not_so)} of "
-        f"{len(found)} tasks{not_on(not_so)}" + (f", and higher on {', '.join(higher)}" if higher else "")
+    higher = [TASKS[pair[0].name] for pair in compared if ends_higher(pair)]
+    return f"{_in_text(track)} the g-LSTM's error is lower by more than chance {on_tasks(ends_lower, compared)}" + (
+        f", and higher on {', '.join(higher)}" if higher else ""
     )
 
 

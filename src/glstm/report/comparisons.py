@@ -1,6 +1,6 @@
 """Two networks side by side: which are compared, who learns sooner, and where both end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isfinite
 
 from glstm.report.intervals import Difference
@@ -89,6 +89,25 @@ def of_track(rows: Rows, track: str) -> Rows:
     return [[row[number] for number in kept] for row in rows]
 
 
-def not_on(tasks: list[str]) -> str:
-    """Tasks' names may have commas in them."""
-    return f" (not on {', nor on '.join(tasks)})" if tasks else ""
+def learns_sooner(pair: Pair) -> bool:
+    return is_sooner(*pair[1:])
+
+
+def ends_lower(pair: Pair) -> bool:
+    """By more than chance."""
+    found = pair[1].minus(pair[2])
+    return found is not None and found.lower
+
+
+def ends_higher(pair: Pair) -> bool:
+    found = pair[1].minus(pair[2])
+    return found is not None and found.higher
+
+
+def on_tasks(rule: Callable[[Pair], bool], compared: list[Pair]) -> str:
+    """On how many of the tasks the rule holds, and on which, or on which not, whichever are fewer."""
+    so, not_so = ([TASKS[pair[0].name] for pair in compared if rule(pair) is holds] for holds in (True, False))
+    which = ""  # tasks' names may have commas in them
+    if so and not_so:
+        which = f" (on {' and on '.join(so)})" if len(so) < len(not_so) else f" (not on {', nor on '.join(not_so)})"
+    return f"on {len(so)} of {len(compared)} tasks{which}"

@@ -20,7 +20,8 @@ GATE_COLUMNS = 200  # steps that a picture of gates shows
 
 ZERO = 3e-5  # where a threshold of 0 is drawn on a log axis
 MOST_CURVES = 10  # in one figure
-MARKS = {"^": " up", "v": " down", "P": " cross"}  # classes of the style sheet; others are round there
+# Classes of the style sheet; other marks are round there.
+MARKS = {"^": " up", "v": " down", "P": " cross", "x": " times", "s": " square", "D": " diamond"}
 SHORT = {"paper": "by the\npaper", "best": "at its\nbest", "given": "given"}
 
 ERROR = Axis("test error", log=True, percent=True)
@@ -89,12 +90,14 @@ def drawn(chart: Chart, label: str, width: float = WIDTH, height: float = HEIGHT
     figure = new_figure(width, height)
     draw_curves(figure.add_subplot(), chart.curves, chart.x, chart.y, chart.levels)
     names = "".join(_legend(curve, number) for number, curve in enumerate(chart.curves) if curve.name)
-    return f'{svg.inline(figure, label)}<ul class="legend">{names}</ul>'
+    return svg.inline(figure, label) + (f'<ul class="legend">{names}</ul>' if names else "")
 
 
 def _legend(curve: Curve, number: int) -> str:
     colour = (number if curve.colour is None else curve.colour) % len(COLOURS)
-    kind = "" if curve.line else f" mark{MARKS.get(curve.marker, '')}" + (" hollow" if curve.hollow else "")
+    kind = f" mark{MARKS.get(curve.marker, '')}" + (" hollow" if curve.hollow else "")
+    if curve.line:
+        kind = " dashed" if curve.dashed else ""
     return f'<li class="c{colour}{kind}">{escape(curve.name)}</li>'
 
 
@@ -119,10 +122,13 @@ def _lengths(arms: list[Arm]) -> Chart:
     for arm in arms:
         place = arm.runs[0].summary["steps"], arm.learnt_typically
         found.setdefault(re.sub("N = [0-9]+, ", "", arm.name), []).append(place)
+    starts = list(dict.fromkeys(name.partition(", ")[2] for name in found))  # a colour each; LSTMs have dashed lines
     curves = []
     for name, every in found.items():
+        cell, _, start = name.partition(", ")
         if places := [place for place in every if place[1] < math.inf]:
-            curves.append(Curve(name, [steps for steps, _ in places], [epoch for _, epoch in places], marks=True))
+            x, y = [steps for steps, _ in places], [epoch for _, epoch in places]
+            curves.append(Curve(name, x, y, marks=True, colour=starts.index(start), dashed=cell == "LSTM"))
     caption = "The epoch by which half of the seeds have learnt the task, against steps; no mark: fewer than half do."
     return Chart(caption, curves, Axis("steps", log=True), Axis("epoch", log=True))
 
@@ -135,13 +141,14 @@ def _seeds(result: Result, arms: list[Arm]) -> Chart:
         colour = 0 if arm.cell == "glstm" else 1
         curves.append(Curve("", [place] * len(arm.errors), arm.errors, line=False, size=3.5, colour=colour))
         low, high = [min(arm.errors)], [max(arm.errors)]
-        name = arm.name if arm.track == arms[0].track else ""
-        curves.append(Curve(name, [place], [mean(arm.errors)], low, high, line=False, size=9, colour=colour))
-    names = [f"{arm.name}\n{SHORT[arm.track]}" for arm in arms]
+        curves.append(Curve("", [place], [mean(arm.errors)], low, high, line=False, size=9, colour=colour))
+    one_track = len({arm.track for arm in arms}) == 1  # the caption says which
+    names = [arm.name.replace(" ", "\n") if one_track else f"{arm.name}\n{SHORT[arm.track]}" for arm in arms]
     x, y = Axis("", names=names, spans=(0.5, len(arms) + 0.5)), Axis(f"test {result.metric}", True, result.as_percent)
     papers = {arm.paper: 0 if arm.cell == "glstm" else 1 for arm in arms if arm.paper is not None}
     levels = [Level(value, f"paper {result.form(value)}", colour) for value, colour in papers.items()]
-    caption = f"Test {result.metric} of every seed after the last epoch, and their mean; dashed: the paper."
+    track = f"{TRACKS[arms[0].track]}: test" if one_track else "Test"
+    caption = f"{track} {result.metric} of every seed after the last epoch, and their mean; dashed: the paper."
     return Chart(caption, curves, x, y, levels)
 
 
@@ -162,11 +169,9 @@ def _thresholds(result: Result, arms: list[Arm]) -> dict[str, Chart]:
         operations = [mean(row["cached_ops"] for row in column) / 1e6 for column in tested]
         error.append(Curve(arm.name, shown, errors, marks=True))
         cost.append(Curve(arm.name, shown, operations, marks=True))
-        both.append(Curve(arm.name, operations, errors, line=len(levels) >= SHORT_CURVE, marks=True))
-    if len(levels) < SHORT_CURVE:
-        words = " and ".join(f"{level:g}" for level in levels)
-        caption = f"Error against operations, counted exactly, at thresholds of {words}."
-        return {"thresholds": Chart(caption, both, OPERATIONS, ERROR)}
+        both.append(Curve(arm.name, operations, errors, marks=True))
+    if len(levels) < SHORT_CURVE:  # the table says it
+        return {}
     paper = _paper(result, [None if arm.at_threshold is None else arm.paper for arm in arms])
     dashed = "; dashed: the paper, at 0.01" if paper else ""
     of_both = "Error against operations, counted exactly, a point for each threshold."

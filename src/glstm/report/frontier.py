@@ -85,9 +85,6 @@ def sort_of(arm: Arm) -> str:
     return recipe["gate"]["kind"] if arm.cell == "gated" else arm.cell
 
 
-KINDS = [Kind(name, moved) for name in NAMES.values() for moved in (False, True)]
-
-
 def points(results: dict[str, Result]) -> list[Point]:
     """Every network on this task whose operations are known; each once, even if several experiments show it."""
     found: list[Point] = []

@@ -1,31 +1,41 @@
 """The picture of error against operations, twice: for a wide page, and for a narrow one."""
 
 from dataclasses import replace
-from typing import Any
 
 from glstm.plots import Axis, Curve
 from glstm.report import svg
 from glstm.report.figures import Chart, drawn
-from glstm.report.frontier import KINDS, PAPER_ERROR, PAPER_EXACT, SAVING, Point, points, searched, unbeaten
+from glstm.report.frontier import (
+    GATED,
+    NAMES,
+    PAPER_ERROR,
+    PAPER_EXACT,
+    SAVING,
+    Point,
+    Searched,
+    points,
+    searched,
+    tested_sizes,
+    unbeaten,
+)
 from glstm.report.published import NETWORKS
 from glstm.report.results import Result, percent
 
-SIZES = {"wide": (920 / 72, 400 / 72), "narrow": (400 / 72, 420 / 72)}  # inches, at 72 units
+SIZES = {"wide": (920 / 72, 460 / 72), "narrow": (400 / 72, 460 / 72)}  # inches, at 72 units
 OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
-# Networks that save operations in other ways have the LSTM's colours, and marks of their own.
-COLOURS = dict(zip(KINDS, (0, 3, 1, 5, 2, 7, *(1, 5) * len(SAVING)), strict=True))
-MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))
+COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3), strict=True))
+MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))  # of networks that save operations in other ways
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
-SEED, SEARCHED, MEAN = 2.5, 4.5, 8.0  # sizes of marks
+SEED, SEARCHED, MEAN = 2.5, 5.5, 8.0  # sizes of marks
 CAPTION = (
-    "Sequential MNIST: error against operations. Filled: tested, mean over seeds, with their range and each seed as a "
-    "dot; lines join the best of each kind. Hollow circles: not tested yet, validation error of one seed. Diamond: the "
-    "paper's network, and hollow squares: networks that others published and that were not trained here, their "
-    "operations by our count."
+    "Sequential MNIST: error against operations; numbers are units. Filled: trained with images that move; hollow: "
+    "with images as they are. Mean over seeds, with their range and each seed as a dot; lines join the best of each "
+    "kind, of the g-LSTM those with images as they are by themselves (dashed). Diamond: the paper's network; hollow "
+    "squares: what others published, not trained here, operations by our count."
 )
-OF_MARKS = " Triangles and crosses: LSTMs that save operations in other ways."
+OF_SEARCHES = " Crosses of thin lines: not tested yet, validation error of one seed."
 
 
 def frontier_figure(results: list[Result]) -> str:
@@ -46,27 +56,16 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
     if not tested and not tried:
         return None
     curves = []
-    for kind in KINDS:
-        own, colour = [point for point in tested if point.kind == kind], COLOURS[kind]
-        marker = MARKERS.get(kind.name, "o")
+    for name in NAMES.values():
+        own = [point for point in tested if point.name == name]
+        for moved in (True, False):  # the first is named in the legend
+            if some := [point for point in own if point.kind.moved is moved]:
+                curves.append(_marks(name if moved or len(some) == len(own) else "", some, labelled=_joined(own, some)))
+        curves += [_line(name, some) for some in _lines(own)]
         if own:
-            costs, errors = [one.operations / 1e6 for one in own], [one.error for one in own]
-            low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
-            look: dict[str, Any] = {"line": False, "colour": colour, "size": MEAN, "marker": marker}
-            curves.append(Curve(str(kind), costs, errors, low, high, texts=_texts(own), **look))
-            best = unbeaten(own)
-            x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
-            curves.append(Curve("", x, y, colour=colour, size=SEED))
-            dots = [pair for one in own for pair in zip(one.arm.operations, one.arm.errors)]
-            x, y = [cost / 1e6 for cost, _ in dots], [error for _, error in dots]
-            curves.append(Curve("", x, y, line=False, colour=colour, size=SEED))
-        if some := [one for one in tried if one.kind == kind]:
-            costs, errors, texts = (
-                [*column] for column in zip(*((one.operations / 1e6, one.error, one.label) for one in some))
-            )
-            name = f"{kind}: validation, one seed"
-            look = {"line": False, "colour": colour, "size": SEARCHED, "marker": marker, "hollow": True}
-            curves.append(Curve(name, costs, errors, texts=texts, **look))
+            curves.append(_seeds(name, own))
+        if some := [one for one in tried if one.name == name]:
+            curves.append(_searches(name, some))
     name = f"the paper, {percent(PAPER_ERROR)}"
     paper = Curve(
         name,
@@ -77,7 +76,6 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
         size=MEAN,
         marker="D",
         texts=["paper"],
-        texts_at="below",
     )
     others = Curve(
         BY_OTHERS,
@@ -89,10 +87,59 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
         size=SEARCHED,
         marker="s",
         texts=[one.name for one in NETWORKS],
-        texts_at="left",
     )
-    marked = any(curve.marker in MARKERS.values() for curve in curves)
-    return Chart(CAPTION + OF_MARKS if marked else CAPTION, [*curves, others, paper], OPERATIONS, ERROR)
+    sizes = tested_sizes([point for point in tested if point.name != GATED])
+    caption = CAPTION + (f" Tested: {sizes}." if sizes else "") + (OF_SEARCHES if tried else "")
+    return Chart(caption, [*curves, others, paper], OPERATIONS, ERROR)
+
+
+def _lines(own: list[Point]) -> list[list[Point]]:
+    """Which points are joined. Of the g-LSTM, the limits of operations were set for each augmentation by itself; of
+    others, validation chose the augmentation of each size."""
+    if own and own[0].name == GATED:
+        return [some for moved in (True, False) if (some := [one for one in own if one.kind.moved is moved])]
+    return [own] if own else []
+
+
+def _joined(own: list[Point], some: list[Point]) -> list[Point]:
+    """Of some points, those that a line joins."""
+    best = [point for line in _lines(own) for point in unbeaten(line)]
+    return [point for point in some if point in best]
+
+
+def _marks(name: str, own: list[Point], labelled: list[Point]) -> Curve:
+    low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
+    return Curve(
+        name, [one.operations / 1e6 for one in own], [one.error for one in own], low, high, line=False,
+        colour=COLOURS[own[0].name], size=MEAN, marker=MARKERS.get(own[0].name, "o"), hollow=not own[0].kind.moved,
+        texts=[_short(one.label) if one in labelled else "" for one in own],
+    )  # fmt: skip
+
+
+def _line(name: str, own: list[Point]) -> Curve:
+    best = unbeaten(own)
+    x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
+    dashed = name == GATED and not own[0].kind.moved
+    return Curve("", x, y, colour=COLOURS[name], size=SEED, dashed=dashed)
+
+
+def _seeds(name: str, own: list[Point]) -> Curve:
+    dots = [pair for one in own for pair in zip(one.arm.operations, one.arm.errors)]
+    x, y = [cost / 1e6 for cost, _ in dots], [error for _, error in dots]
+    return Curve("", x, y, line=False, colour=COLOURS[name], size=SEED)
+
+
+def _searches(name: str, some: list[Searched]) -> Curve:
+    costs, errors = [one.operations / 1e6 for one in some], [one.error for one in some]
+    return Curve(
+        f"{name}: validation, one seed", costs, errors, line=False, colour=COLOURS[name], size=SEARCHED, marker="x",
+        hollow=True, texts=[_short(one.label) for one in some],
+    )  # fmt: skip
+
+
+def _short(label: str) -> str:
+    """The caption says what the numbers are."""
+    return label.replace(" units", "").replace(" of the weights", "")
 
 
 def _narrow(chart: Chart) -> Chart:
@@ -105,9 +152,3 @@ def _powers(chart: Chart) -> list[float]:
     """Of ten, within the curves: more ticks would not fit."""
     places = [place for curve in chart.curves for place in curve.x]
     return [10.0**power for power in range(-6, 7) if min(places) <= 10.0**power <= max(places)]
-
-
-def _texts(own: list[Point]) -> list[str]:
-    """Of those that none of the same colour beats: more would cover each other."""
-    best = unbeaten(own)
-    return [point.label if point in best else "" for point in own]

@@ -22,7 +22,6 @@ from glstm.report.frontier import (
     lacking,
     points,
     searched,
-    tested_sizes,
 )
 from glstm.report.results import Rows, millions, percent, spread
 
@@ -85,10 +84,16 @@ def _in_short(gated: list[Point], plain: list[Point]) -> str:
     shown = shown or [min(gated, key=lambda point: point.operations)]
     where = "with training images shifted at random by a pixel" if moved else "without augmentation"
     said = " and at ".join(_cost(point) for point in shown)
-    rivals = ", and ".join(f"to reach {percent(point.error)}, {_needs(cheapest(plain, point))}" for point in shown)
+    as_good = [cheapest(plain, point) for point in shown]
+    rivals = "; ".join(f"{in_words(one)}, {_cost(one)}" if one else "none" for one in as_good)
+    several = len(shown) > 1
+    others = (
+        f"The cheapest other network{'s' if several else ''} tested that {'are' if several else 'is'} as good: {rivals}"
+    )
+    if not any(as_good):
+        others = f"No other network tested is as good as {'these' if several else 'this'}"
     return (
-        f"Trained for few operations, with units closed, g-LSTMs are at {said} operations a sequence, {where}; among "
-        f"{tested_sizes(plain)}: {rivals}"
+        f"Trained for few operations, with units closed, g-LSTMs are at {said} operations a sequence, {where}. {others}"
     )
 
 
@@ -127,10 +132,6 @@ def _as_good(point: Point | None, rival: str) -> str:
     return (
         f"the cheapest {rival} whose error is not clearly higher takes {millions(point.operations)} ({_named(point)})"
     )
-
-
-def _needs(point: Point | None) -> str:
-    return "none is good enough" if point is None else f"one needs {millions(point.operations)} ({_named(point)})"
 
 
 def _named(point: Point) -> str:

@@ -1,13 +1,26 @@
 """What is the same in the document and on the page: the question, the answer, and how it was done, in words."""
 
 from collections import Counter
-from collections.abc import Callable
 from math import inf
 from statistics import median
 from typing import Any
 
 from glstm.report.claims import claims
-from glstm.report.comparisons import PAPER, TASKS, Pair, Results, ends, half, is_sooner, level, not_on, of_track, pairs
+from glstm.report.comparisons import (
+    PAPER,
+    TASKS,
+    Pair,
+    Results,
+    ends,
+    ends_higher,
+    ends_lower,
+    half,
+    learns_sooner,
+    level,
+    of_track,
+    on_tasks,
+    pairs,
+)
 from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
@@ -47,8 +60,8 @@ def answer(results: list[Result]) -> list[str]:
     if max(counts) == 1:
         return [*_of_one_task(compared), cheaper]
     sooner, lower = (
-        [f"on {_counted(rule, own)}{_not_on(rule, own)} {IN_TEXT[track]}" for track, own in compared.items()]
-        for rule in (_sooner, _lower)
+        [f"{on_tasks(rule, own)} {IN_TEXT[track]}" for track, own in compared.items()]
+        for rule in (learns_sooner, ends_lower)
     )
     lacking = [
         f"{task} {IN_TEXT[track]}"
@@ -67,10 +80,10 @@ def answer(results: list[Result]) -> list[str]:
 def _higher(compared: dict[str, list[Pair]]) -> str:
     """Where the g-LSTM's error is higher by more than chance."""
     found = [
-        f"{TASKS[result.name]} {IN_TEXT[track]}"
+        f"{TASKS[pair[0].name]} {IN_TEXT[track]}"
         for track, own in compared.items()
-        for result, gated, plain in own
-        if (one := gated.minus(plain)) is not None and one.higher
+        for pair in own
+        if ends_higher(pair)
     ]
     return f"; it is higher on {', '.join(found)}" if found else ""
 
@@ -82,15 +95,6 @@ def _cheaper(results: list[Result]) -> str:
     return f"Cheaper? {'. '.join(parts)}." if parts else f"Cheaper? {thrift.sentence}"
 
 
-def _counted(rule: Callable[[Pair], bool], own: list[Pair]) -> str:
-    return f"{sum(map(rule, own))} of {len(own)} tasks"
-
-
-def _not_on(rule: Callable[[Pair], bool], own: list[Pair]) -> str:
-    tasks = [TASKS[pair[0].name] for pair in own if not rule(pair)]
-    return not_on(tasks)
-
-
 def _of_one_task(compared: dict[str, list[Pair]]) -> list[str]:
     """Two sentences with figures, as there is only one task to speak of."""
     known = [(IN_TEXT[track], own[0]) for track, own in compared.items() if own]
@@ -99,7 +103,7 @@ def _of_one_task(compared: dict[str, list[Pair]]) -> list[str]:
     ended = [
         f"{own.spread(gated.errors)} against {own.spread(plain.errors)} {words}" for words, (own, gated, plain) in known
     ]
-    sooner, lower = (_yes([rule(pair) for _, pair in known]) for rule in (_sooner, _lower))
+    sooner, lower = (_yes([rule(pair) for _, pair in known]) for rule in (learns_sooner, ends_lower))
     return [
         f"Sooner? {sooner} on {TASKS[result.name]}, the only one of {len(TASKS)} tasks that is repeated so far: half "
         f"of the seeds are under {level(gated)} by epoch {', and by epoch '.join(times)}.",
@@ -110,15 +114,6 @@ def _of_one_task(compared: dict[str, list[Pair]]) -> list[str]:
 
 def _yes(found: list[bool]) -> str:
     return "Yes" if all(found) else "In part" if any(found) else "No"
-
-
-def _sooner(pair: Pair) -> bool:
-    return is_sooner(*pair[1:])
-
-
-def _lower(pair: Pair) -> bool:
-    found = pair[1].minus(pair[2])
-    return found is not None and found.lower
 
 
 def not_finished(results: list[Result]) -> str:
