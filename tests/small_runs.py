@@ -22,6 +22,7 @@ RECIPES = {
     "clocks": SMALL.changed(cell="gated", gate={"kind": "clockwork", "period": (1, 2, 4)}),
     "LSTM": SMALL.changed(cell="lstm", optimizer="sgd", lr=0.1, init="xavier"),
     "GRU": SMALL.changed(cell="gru"),
+    "weight drop": SMALL.changed(weight_drop=0.4, options={"threshold": 0.05}),
     "pruned": SMALL.changed(cell="lstm", sparsity=0.8, prune_from=0.0, prune_until=0.7),
 }
 

@@ -5,6 +5,8 @@ where training was resumed. A hash avoids that: splitmix64 (Steele, Lea and Floo
 operations, the same on every device and in a CUDA graph.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -70,6 +72,20 @@ def random_key(device: torch.device) -> Tensor:
 def keep_mask(key: Tensor, elements: Tensor, p: float) -> Tensor:
     """Which of the elements (n,), numbered by `number_elements`, are kept with probability 1 - p: (..., n) bool."""
     return scramble(key.unsqueeze(-1) + elements) >= signed(int(p * 2**64) - 2**63)
+
+
+def thresholds(shares: Sequence[float], device: torch.device) -> Tensor:
+    """For `keep_many`: of how many elements each leaves out, as shares, rounded to 1/65536."""
+    steps = [min(round(share * 2**16), 2**16 - 1) - 2**15 for share in shares]
+    return torch.tensor(steps, dtype=torch.int16, device=device)
+
+
+def keep_many(keys: Tensor, count: int, thresholds: Tensor) -> Tensor:
+    """For each of the keys (M,) which of `count` elements are kept: (M, count) bool. As `keep_mask`, but a hash serves
+    four elements: for matrices that are drawn anew at every update."""
+    numbers = number_elements(-(-count // 4), keys.device)
+    bits = scramble(keys.unsqueeze(-1) + numbers).view(torch.int16)
+    return bits[:, :count] >= thresholds.unsqueeze(-1)
 
 
 def uniform(key: Tensor, elements: Tensor) -> Tensor:

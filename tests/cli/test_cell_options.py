@@ -103,6 +103,14 @@ def test_it_trains_and_its_folder_is_tested_and_read_again(cell, tmp_path):
     assert "ops" in table
 
 
+def test_weight_drop_needs_recurrent_weights(tmp_path):
+    with pytest.raises(UserError, match="matrices named weight_hh, and this network has none: leave it out"):
+        train("indrnn", "--weight-drop", 0.3, "--out", "run")
+    assert list(tmp_path.iterdir()) == []
+    train("gru", "--weight-drop", 0.3, "--out", "run")
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["weight_drop"] == 0.3
+
+
 def test_options_of_a_curriculum_need_one():
     for option in ("--alpha", "--rho", "--open-epochs", "--open-sigma"):
         with pytest.raises(

@@ -151,6 +151,10 @@ class OptimiserOptions:
     ] = None
     prune_from: Annotated[float | None, option("Prune: after which share of the epochs that begins.", OPTIMISER)] = None
     prune_until: Annotated[float | None, option("Prune: after which share of the epochs it ends.", OPTIMISER)] = None
+    weight_drop: Annotated[
+        float | None,
+        option("Leave out this share of the recurrent weights, others at each update: against overfitting.", OPTIMISER),
+    ] = None
     clip: Annotated[
         float | None, option("Clip the norm of the weights' gradient to this; 0 turns it off.", OPTIMISER)
     ] = None

@@ -31,6 +31,7 @@ FILES = (
     "frontier",
     "small",
     "thrifty",
+    "weight_drop",
 )
 
 _all: list[Experiment] = [import_module(f"{__name__}.{file}").EXPERIMENT for file in FILES]

@@ -10,6 +10,7 @@ from glstm.gates import Gaussian, Periodic
 from glstm.layers import gated_layers
 from glstm.training.objective import skips
 from glstm.training.settings import Settings
+from glstm.training.weight_drop import recurrent_weights
 
 # A network, or something that makes one. It draws from torch's generator, which is set to the member's seed before.
 Model = nn.Module | Callable[[], nn.Module]
@@ -35,8 +36,8 @@ def make_models(
     return found
 
 
-def check_gates(model: nn.Module, settings: Settings) -> None:
-    """Settings that are about gates, or about gated layers, need a network with them."""
+def check_fits(model: nn.Module, settings: Settings) -> None:
+    """Settings that are about gates, gated layers or recurrent weights need a network with them."""
     layers = gated_layers(model)
     if settings.curriculum and not any(isinstance(layer.gate, Gaussian | Periodic) for layer in layers):
         raise UserError("a temporal curriculum widens Gaussian gates, and this network has none: leave it out")
@@ -49,6 +50,11 @@ def check_gates(model: nn.Module, settings: Settings) -> None:
         raise UserError(
             "sparsity is of the weights of gated layers, such as the cells glstm and lstm, and this network has none: "
             "leave it out"
+        )
+    if settings.weight_drop and not recurrent_weights(model):
+        raise UserError(
+            "weight_drop is of weights from state to state, matrices named weight_hh, and this network has none: leave "
+            "it out"
         )
     if not settings.trains_gates:
         for layer in layers:

@@ -28,13 +28,14 @@ from glstm.training.fabric import Processes, all_together
 from glstm.training.graph import captured
 from glstm.training.guard import SAMPLES, Guard, mean
 from glstm.training.members import Model as Model
-from glstm.training.members import check_gates, is_cudnns, make_models
+from glstm.training.members import check_fits, is_cudnns, make_models
 from glstm.training.objective import Objective, Test
 from glstm.training.optimizers import OPTIMIZERS
 from glstm.training.pruning import Pruning
 from glstm.training.room import OpenUnits
 from glstm.training.settings import Settings, check_together
 from glstm.training.stack import Group, Stack
+from glstm.training.weight_drop import WeightDrop
 
 PRECISIONS = ("32-true", "64-true", "bf16-mixed")
 
@@ -98,7 +99,7 @@ class Population:
             check_opening(own, first_gates(own, task), task)
             for layer in gated_layers(own):  # now: a training step does not see the values of times
                 layer.meet(task.steps if task.times is None and not task.own_times else task.grid())
-            check_gates(own, setting)
+            check_fits(own, setting)
             for unit in (1.0, *(layer.unit for layer in gated_layers(own))):
                 setting.check_rate(task.span, unit)
         self._warn_of_rates()
@@ -123,6 +124,8 @@ class Population:
         self.optimizer.state = dict(zip(self.optimizer.state, self.stack.values[1:], strict=True))  # zeros, too
         self.rates = torch.zeros_like(values)
         self.pruning = Pruning(self.settings, self.stack) if any(own.sparsity for own in self.settings) else None
+        drops = any(own.weight_drop for own in self.settings)
+        self.weight_drop = WeightDrop(self.settings, self.stack) if drops else None
         self.clipped = any(setting.clip for setting in self.settings)
         self.clip = values.new_tensor([[setting.clip or torch.inf] for setting in self.settings])
         self.charged = any(setting.budget for setting in self.settings)
@@ -345,7 +348,7 @@ class Population:
     def gradients(self, wanted: slice | Tensor) -> tuple[Tensor, Tensor]:
         """Of these samples: every member's mean loss (M,), and the gradient (M, P) of what it minimises."""
         size = len(wanted) if isinstance(wanted, Tensor) else wanted.stop - wanted.start
-        keyed = any(objective.keyed for objective in self.objectives)
+        keyed = self.weight_drop is not None or any(objective.keyed for objective in self.objectives)
         keys = masks.keys(self.seeds, self.updates) if keyed else self.seeds  # not read then
 
         def run(group: Group, rows: Tensor) -> Tensor:
@@ -355,7 +358,8 @@ class Population:
                 return group.call(self.objectives[group.rows[0]], rows, *self._arguments(group, keys, wanted))
 
         left_out = () if self.computes_done else self.done
-        each = self.stack.in_order(self.stack.each(run, left_out))  # (M, 3): loss, what cells add, openness
+        values = self.weight_drop.thinned(keys) if self.weight_drop else None
+        each = self.stack.in_order(self.stack.each(run, left_out, values))  # (M, 3): loss, what cells add, openness
         # Gradients are averaged over processes: these are the batch's means.
         loss, added = each[:, 0] * (self.world / size), each[:, 1] * (self.world / size)
         objective = loss + added + self.budgets * each[:, 2]

@@ -44,6 +44,8 @@ class Settings:
             (`glstm.training.pruning`).
         prune_from: After which share of the epochs that begins.
         prune_until: After which share of the epochs no more are; with those left the network trains on.
+        weight_drop: The share of the weights from state to state that each update leaves out, drawn at random; 0: none
+            (`glstm.training.weight_drop`).
         curriculum: Whether a `TemporalCurriculum` widens the gates.
         alpha: By which share the curriculum widens a gate in an epoch.
         rho: The share of units that it widens.
@@ -68,6 +70,8 @@ class Settings:
     sparsity: float = 0.0
     prune_from: float = 0.2
     prune_until: float = 0.6
+
+    weight_drop: float = 0.0
 
     curriculum: bool = False
     alpha: float = 1 / 6
@@ -104,6 +108,8 @@ class Settings:
                 raise UserError(f"{name} must be above 0, not {getattr(self, name)}")
         if not 0 <= self.sparsity < 1:
             raise UserError(f"sparsity is a share of the weights, at least 0 and below 1, not {self.sparsity}")
+        if not 0 <= self.weight_drop < 1:
+            raise UserError(f"weight_drop is a share of the weights, at least 0 and below 1, not {self.weight_drop}")
         if not 0 <= self.prune_from <= self.prune_until <= 1:
             raise UserError(
                 "prune_from and prune_until are shares of the epochs, from 0 to 1, and the first is not the larger: "

@@ -68,13 +68,16 @@ class Stack:
         layout = self.layouts[row]
         return [rows[row, : layout.weights], rows[row, self.weights : self.weights + layout.gates]]
 
-    def each(self, run: Callable[["Group", Tensor], Any], left_out: Container[int] = ()) -> list[tuple["Group", Any]]:
-        """`run` of every group with its rows (m, P), or (P,) of one network, as they are now, differentiable; except of
-        single networks that are left out.
+    def each(
+        self, run: Callable[["Group", Tensor], Any], left_out: Container[int] = (), values: Tensor | None = None
+    ) -> list[tuple["Group", Any]]:
+        """`run` of every group with its rows (m, P), or (P,) of one network, of `values`, by default of `flat` as it is
+        now, differentiable; except of single networks that are left out.
 
         A group that vmap cannot call is split into single networks, permanently.
         """
-        rows = self.flat.unbind()
+        flat = self.flat if values is None else values
+        rows = flat.unbind()
         found: list[tuple[Group, Any]] = []
         skipped = [group for group in self.groups if not group.several and group.rows[0] in left_out]
         for group in self.groups:
@@ -82,7 +85,7 @@ class Stack:
                 continue
             before, mode = group.buffers_now(), group.models[0].training
             try:
-                found.append((group, run(group, self._rows(group, rows))))
+                found.append((group, run(group, _rows(group, rows, flat))))
                 group.works_in.add(mode)
             except torch.OutOfMemoryError:
                 raise
@@ -95,11 +98,6 @@ class Stack:
         self.groups = sorted((*(group for group, _ in found), *skipped), key=lambda group: group.rows[0])
         return found
 
-    def _rows(self, group: "Group", rows: tuple[Tensor, ...]) -> Tensor:
-        if not group.several:
-            return rows[group.rows[0]]
-        return self.flat if len(group.rows) == len(rows) else torch.stack([rows[row] for row in group.rows])
-
     def in_order(self, parts: list[tuple["Group", Tensor]]) -> Tensor:
         """The groups' results, one for each network, in the order of the networks; 0 for those left out."""
         if len(parts) == 1 and len(parts[0][0].rows) == len(self.models):
@@ -109,6 +107,13 @@ class Stack:
             each |= zip(group.rows, found if group.several else [found])
         nothing = torch.zeros_like(next(iter(each.values())))
         return torch.stack([each.get(row, nothing) for row in range(len(self.models))])
+
+
+def _rows(group: "Group", rows: tuple[Tensor, ...], flat: Tensor) -> Tensor:
+    """A group's part of all rows, which are those of `flat`."""
+    if not group.several:
+        return rows[group.rows[0]]
+    return flat if len(group.rows) == len(rows) else torch.stack([rows[row] for row in group.rows])
 
 
 class Layout:
