@@ -156,10 +156,11 @@ ALIKE = [SMALL, SMALL.changed(seed=1, budget=0.5, clip=0.0), SMALL.changed(seed=
 DEEP = [RECIPES["RMSProp, Drop-Connect"], RECIPES["RMSProp, Drop-Connect"].changed(seed=1, decay=0.9)]
 CELLS = [*MIX, SMALL.changed(seed=2, cell="lstm"), SMALL.changed(seed=3, cell="plstm", gate=PHASES)]
 GRUS = [RECIPES["GRU"], RECIPES["GRU"].changed(seed=3, clip=0.1)]
+DROPPED = [RECIPES["weight drop"], RECIPES["weight drop"].changed(seed=1, weight_drop=0.7), SMALL.changed(seed=2)]
 mixes = pytest.mark.parametrize(
     "recipes",
-    [ALIKE, MIX, DEEP, MIX[:1], CELLS, [RECIPES["clocks"], RECIPES["clocks"].changed(seed=1)]],
-    ids=["three alike", "three", "Drop-Connect", "one", "three cells", "clocks"],
+    [ALIKE, MIX, DEEP, MIX[:1], CELLS, [RECIPES["clocks"], RECIPES["clocks"].changed(seed=1)], DROPPED],
+    ids=["three alike", "three", "Drop-Connect", "one", "three cells", "clocks", "weight drop"],
 )
 
 

@@ -81,3 +81,36 @@ def test_uniform_numbers_fill_the_open_interval():
     # The ends that 23 bits and a half can reach are still numbers between 0 and 1.
     ends = (torch.tensor([0, 2**23 - 1]).float() + 0.5) * 2**-23
     assert 0 < ends[0] < ends[1] < 1
+
+
+def rows(keys: torch.Tensor, count: int, shares: list[float]) -> torch.Tensor:
+    parts = [round(share * masks.PARTS) for share in shares]
+    return masks.keep_rows(keys, count, masks.least_kept(parts, keys.device))
+
+
+def test_rows_are_kept_in_their_shares_each_by_itself():
+    keys = torch.tensor([3, -(2**62), 7])
+    shares = [0.25, 0.99, 0.0]
+    kept = rows(keys, 40_001, shares)
+    assert kept.shape == (3, 40_001)
+    assert kept.float().mean(1).tolist() == pytest.approx([0.75, 0.01, 1.0], abs=0.01)
+    for row in range(3):
+        assert rows(keys[row : row + 1], 40_001, shares[row : row + 1]).equal(kept[row : row + 1])
+    assert rows(keys, 5, shares).equal(kept[:, :5])
+
+
+def test_elements_of_a_row_are_independent_though_four_share_a_hash():
+    """Neighbours at every distance up to 5, four of which are of one hash; and another network, and another update."""
+    keys = masks.keys(torch.tensor([5, 6]), torch.tensor(7))
+    drawn = rows(keys, 2**16, [0.5, 0.5]).double() - 0.5
+    later = rows(masks.keys(torch.tensor([5]), torch.tensor(8)), 2**16, [0.5]).double() - 0.5
+    part = rows(masks.key_of_part(keys[:1], -1), 2**16, [0.5]).double() - 0.5
+    base = drawn[0]
+    for other in (drawn[1], later[0], part[0], *(base.roll(distance) for distance in range(1, 6))):
+        assert abs(4 * (base * other).mean()) < 4 / 2**8  # four standard deviations of 65,536 fair coins
+
+
+def test_every_place_of_a_row_is_kept_equally_often():
+    keys = masks.keys(torch.tensor([3]), torch.arange(4000).unsqueeze(1)).flatten()
+    kept = rows(keys, 64, [0.3] * 4000).double()
+    assert (kept.mean(0) - 0.7).abs().max() < 4.5 * (0.3 * 0.7 / 4000) ** 0.5

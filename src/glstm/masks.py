@@ -74,18 +74,23 @@ def keep_mask(key: Tensor, elements: Tensor, p: float) -> Tensor:
     return scramble(key.unsqueeze(-1) + elements) >= signed(int(p * 2**64) - 2**63)
 
 
-def thresholds(shares: Sequence[float], device: torch.device) -> Tensor:
-    """For `keep_many`: of how many elements each leaves out, as shares, rounded to 1/65536."""
-    steps = [min(round(share * 2**16), 2**16 - 1) - 2**15 for share in shares]
-    return torch.tensor(steps, dtype=torch.int16, device=device)
+PARTS = 2**16  # of 1, in which `keep_rows` counts a share
 
 
-def keep_many(keys: Tensor, count: int, thresholds: Tensor) -> Tensor:
-    """For each of the keys (M,) which of `count` elements are kept: (M, count) bool. As `keep_mask`, but a hash serves
-    four elements: for matrices that are drawn anew at every update."""
+def least_kept(parts_left_out: Sequence[int], device: torch.device) -> Tensor:
+    """For `keep_rows`: the smallest draw at which an element is kept, where so many of `PARTS` are left out."""
+    return torch.tensor([parts - PARTS // 2 for parts in parts_left_out], dtype=torch.int16, device=device)
+
+
+def keep_rows(keys: Tensor, count: int, least: Tensor) -> Tensor:
+    """For each of the keys (M,), which of `count` elements are kept: (M, count) bool.
+
+    What `keep_mask` does with a hash for each element, this does with a hash for four: whole recurrent matrices are
+    drawn anew at every update. `keep_mask` stays as it is, so that networks of before get the same bits.
+    """
     numbers = number_elements(-(-count // 4), keys.device)
-    bits = scramble(keys.unsqueeze(-1) + numbers).view(torch.int16)
-    return bits[:, :count] >= thresholds.unsqueeze(-1)
+    draws = scramble(keys.unsqueeze(-1) + numbers).view(torch.int16)
+    return draws[:, :count] >= least.unsqueeze(-1)
 
 
 def uniform(key: Tensor, elements: Tensor) -> Tensor:

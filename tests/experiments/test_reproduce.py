@@ -220,6 +220,8 @@ def test_small_networks_share_multiprocessors():
         units: room_among(132, EXPERIMENTS["small"].arms[0].recipe.changed(units=units)) for units in (4, 25, 64, 110)
     }
     assert room == {4: 40, 25: 40, 64: 20, 110: 10}
+    for cell, count in {"gru": 40, "lstm": 40, "indrnn": 10, "skip-lstm": 10, "tcn": 10}.items():
+        assert room_among(132, SMALL.changed(cell=cell, units=16, batch=100)) == count
 
 
 def test_a_search_may_have_its_tries_in_another_form(tmp_path):

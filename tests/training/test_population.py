@@ -59,6 +59,12 @@ MIXES = {  # recipes that train together: what may differ, differs
         SMALL.changed(seed=2, sparsity=0.6, layers=1, options={"threshold": 0.05}),
         SMALL.changed(cell="lstm", seed=3),
     ],
+    "weight drop": [
+        RECIPES["weight drop"],
+        RECIPES["weight drop"].changed(seed=1, weight_drop=0.7, lr=1e-3),
+        SMALL.changed(seed=2, options={"threshold": 0.05}),
+        SMALL.changed(seed=3, units=9, weight_drop=0.2),
+    ],
     "two sizes": [SMALL, SMALL.changed(units=9, seed=2), SMALL.changed(cell="gru", units=4)],
 }
 several = pytest.mark.parametrize("recipes", MIXES.values(), ids=MIXES.keys())
@@ -117,6 +123,7 @@ def test_side_by_side_they_compute_the_same(recipes):
         ("two layers", [2]),
         ("three cells", [5]),
         ("GRU", [2]),
+        ("weight drop", [3, 1]),
         ("two sizes", [1] * 3),
     ],
 )
@@ -176,11 +183,18 @@ def plain_loop(recipe: Recipe) -> torch.nn.Module:
             for module in model.modules():
                 if isinstance(module, DropConnect):
                     module.key = masks.keys(torch.tensor(recipe.seed), torch.tensor(steps))
+            dropped = left_out(model, recipe, steps)
+            whole = {weight: weight.data for weight in dropped}
+            for weight, factor in dropped.items():
+                weight.data = weight.data * factor
             loss = task.losses(model(x.double()), y).mean()
             if recipe.budget:
                 loss = loss + recipe.budget_in(epoch) * budget(model, task.steps)
             optimizer.zero_grad()
             loss.backward()
+            for weight, factor in dropped.items():
+                weight.data = whole[weight]
+                weight.grad *= factor
             for weight, mask in masks_of.items():
                 weight.grad *= mask
             if recipe.clip:
@@ -190,6 +204,16 @@ def plain_loop(recipe: Recipe) -> torch.nn.Module:
                 weight.data *= mask
             steps += 1
     return model
+
+
+def left_out(model, recipe: Recipe, step: int) -> dict:
+    """What weight drop multiplies the recurrent weights of a network of one layer by: 0, or 1 by the share kept."""
+    if not recipe.weight_drop:
+        return {}
+    key = masks.key_of_part(masks.keys(torch.tensor([recipe.seed]), torch.tensor(step)), -1)
+    weight, parts = model.layer.weight_hh_l0, round(recipe.weight_drop * masks.PARTS)
+    kept = masks.keep_rows(key, weight.numel(), masks.least_kept([parts], weight.device))
+    return {weight: kept.view_as(weight).double() / (1 - parts / masks.PARTS)}
 
 
 def smallest(model, share: float) -> dict:

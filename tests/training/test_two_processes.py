@@ -24,9 +24,12 @@ def command(*words):
     return [sys.executable, "-m", "glstm", *map(str, words)]
 
 
-def test_the_gradient_of_a_batch_is_that_of_one_process(tmp_path):
-    """One step of plain descent with rate 1: the values change by the gradient. 21 samples are shared as 11 and 10."""
+@pytest.mark.parametrize("drop", [0, 0.5])
+def test_the_gradient_of_a_batch_is_that_of_one_process(tmp_path, drop):
+    """One step of plain descent with rate 1: the values change by the gradient. 21 samples are shared as 11 and 10; all
+    processes leave out the same weights."""
     one_step = ["--train-size", 21, "--batch", 22, "--optimizer", "sgd", "--lr", 1, "--gate-lr", 1, "--clip", 1e9]
+    one_step += ["--weight-drop", drop]
     trained = {}
     for name, more in {"before": ("--epochs", 1, "--lr", 1e-30, "--gate-lr", 1e-30), "one": (), "two": ()}.items():
         devices = 2 if name == "two" else 1

@@ -33,7 +33,8 @@ def test_this_share_of_the_recurrent_weights_is_left_out_and_nothing_else():
                 continue
             gone = used[name] == 0
             assert gone.float().mean().item() == pytest.approx(recipe.weight_drop, abs=0.02)
-            torch.testing.assert_close(used[name][~gone], value[~gone] / (1 - recipe.weight_drop))
+            # The share is rounded to 1/65536 of the weights.
+            torch.testing.assert_close(used[name][~gone], value[~gone] / (1 - recipe.weight_drop), rtol=2e-4, atol=0)
 
 
 def test_every_layer_and_direction_draws_its_own_and_every_update_anew():
@@ -70,22 +71,32 @@ def test_an_update_is_that_of_the_weights_that_are_left():
 
 
 def test_evaluation_has_all_weights():
-    """What a test says is the same as of a network that was trained without."""
+    """After training, a test says the same as of a network with these values that has no weight drop."""
     plain, dropped = population([SMALL.changed(seed=3)]), population([SMALL.changed(seed=3, weight_drop=0.5)])
     assert plain.test() == dropped.test()
-    first, second = plain.train(1), dropped.train(1)
-    assert first != second
-    assert dropped.test() == dropped.test()
+    assert plain.train(1) != dropped.train(1)
+    with torch.no_grad():
+        plain.stack.flat.copy_(dropped.stack.flat)
+    assert plain.test() == dropped.test()
+
+
+STEPPED = ("clockwork", "zoneout", "bn-lstm", "skip-lstm", "skip-gru", "lstm-jump")  # a module for each layer
+NAMES = {cell: ["layer.layers.0.weight_hh"] for cell in STEPPED}
+NAMES["r-lstm"] = ["layer.layers.0.weight_hh", "layer.decoder.weight_hh"]  # the decoder of its extra loss, too
 
 
 @pytest.mark.parametrize("cell", [name for name in CELLS if name not in ("gated", "tcn", "mingru", "indrnn")])
-def test_every_cell_with_such_weights_can_use_it(cell):
+def test_every_cell_with_such_weights_uses_what_is_left(cell):
+    """The first update of a network is another one with weight drop than without."""
     gate = PHASES if cell == "plstm" else {}
-    recipe = SMALL.changed(cell=cell, gate=gate, weight_drop=0.5, units=8)
-    found = population([recipe])
-    assert recurrent_weights(found.models[0])
-    found.train(1)
-    assert found.stack.flat.isfinite().all()
+    recipe = SMALL.changed(cell=cell, gate=gate, units=8)
+    plain, dropped = population([recipe]), population([recipe.changed(weight_drop=0.5)])
+    assert recurrent_weights(dropped.models[0]) == NAMES.get(cell, ["layer.weight_hh_l0"])
+    losses = []
+    for found in (plain, dropped):
+        found.start(1)
+        losses.append(found.gradients(slice(0, 16))[0].item())
+    assert losses[0] != losses[1]
 
 
 def test_a_network_without_such_weights_is_refused():
@@ -93,19 +104,16 @@ def test_a_network_without_such_weights_is_refused():
         population([SMALL.changed(cell="indrnn", weight_drop=0.5)])
 
 
-@pytest.mark.parametrize("share", [1.0, -0.1])
+@pytest.mark.parametrize("share", [1.0, 0.999, -0.1])
 def test_a_share_that_cannot_be_is_said(share):
-    with pytest.raises(UserError, match=f"weight_drop is a share of the weights, at least 0 and below 1, not {share}"):
+    with pytest.raises(UserError, match=f"weight_drop is a share of the weights, from 0 to 0.99, not {share}"):
         Settings(weight_drop=share)
 
 
-def test_many_masks_at_once_are_those_of_each_key_alone():
-    keys = torch.tensor([3, -(2**62), 7])
-    thresholds = masks.thresholds([0.25, 0.999999999, 0.0], keys.device)
-    kept = masks.keep_many(keys, 40_001, thresholds)
-    assert kept.shape == (3, 40_001)
-    assert kept.float().mean(1).tolist() == pytest.approx([0.75, 0.0, 1.0], abs=0.01)
-    for row in range(3):
-        assert masks.keep_many(keys[row : row + 1], 40_001, thresholds[row : row + 1]).equal(kept[row : row + 1])
-    shorter = masks.keep_many(keys, 5, thresholds)
-    assert shorter.equal(kept[:, :5])
+@pytest.mark.parametrize("share", [1e-9, 0.3, 0.99])
+def test_what_is_drawn_on_average_is_the_whole_weight(share):
+    """Also where the share is no multiple of what draws can tell apart."""
+    found = population([SMALL.changed(units=64, weight_drop=share)])
+    factors = (thinned(found)[0]["layer.weight_hh_l0"] / found.models[0].layer.weight_hh_l0).detach().double()
+    count = factors.numel()
+    assert factors.mean().item() == pytest.approx(1, abs=5 * (share / (1 - share) / count) ** 0.5 + 1e-6)

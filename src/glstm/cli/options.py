@@ -153,7 +153,7 @@ class OptimiserOptions:
     prune_until: Annotated[float | None, option("Prune: after which share of the epochs it ends.", OPTIMISER)] = None
     weight_drop: Annotated[
         float | None,
-        option("Leave out this share of the recurrent weights, others at each update: against overfitting.", OPTIMISER),
+        option("Leave out this share of the recurrent weights, drawn anew for each update.", OPTIMISER),
     ] = None
     clip: Annotated[
         float | None, option("Clip the norm of the weights' gradient to this; 0 turns it off.", OPTIMISER)

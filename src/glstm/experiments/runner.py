@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from glstm.cells import CELLS, GRU
 from glstm.data import TASKS
 from glstm.data.task import Task
 from glstm.errors import UserError
@@ -18,6 +19,7 @@ from glstm.experiments.experiment import Experiment
 from glstm.experiments.probes import joined, operations, probe
 from glstm.experiments.search import chosen_recipes, outcome
 from glstm.experiments.store import Store
+from glstm.gated import GatedLSTM
 from glstm.ops.gpu import sparse
 from glstm.ops.gpu.scan import blocks_together, tiles_of
 from glstm.recipes import Recipe, make_task, model_maker
@@ -126,9 +128,16 @@ def room_on(device: torch.device, together: int | None = None) -> Callable[[Reci
 
 
 def room_among(multiprocessors: int, recipe: Recipe) -> int:
-    """Small networks share a multiprocessor: so many blocks as have room in its registers run on it at once."""
-    share = CLOSED_TOGETHER if _closes(recipe) else blocks_together(recipe.units)
+    """Small networks of the engine's own cells share a multiprocessor: so many blocks as have room in its registers run
+    on it at once."""
+    share = CLOSED_TOGETHER if _closes(recipe) else blocks_together(recipe.units) if _scans(recipe) else 1
     return max(1, multiprocessors // tiles_of(recipe.batch)) * share
+
+
+def _scans(recipe: Recipe) -> bool:
+    """Whether its cell runs in the kernel of a whole sequence, which blocks are counted for."""
+    cell = CELLS.get(recipe.cell)
+    return isinstance(cell, type) and issubclass(cell, GatedLSTM | GRU)
 
 
 class Runner:

@@ -18,6 +18,7 @@ SHARED = ("optimizer", "batch", "epochs")
 
 MAY_BE_NONE = ("gate_lr", "open_sigma")  # because it depends on the task
 LARGEST = torch.finfo(torch.float32).max
+MOST_DROPPED = 0.99  # of the recurrent weights: those that are kept are then a hundred times as large
 OPEN_SPANS = 6.0  # sigma in lengths of a sequence at the end of a curriculum; the paper's 5000 of 784 steps is 6.4
 
 
@@ -44,8 +45,8 @@ class Settings:
             (`glstm.training.pruning`).
         prune_from: After which share of the epochs that begins.
         prune_until: After which share of the epochs no more are; with those left the network trains on.
-        weight_drop: The share of the weights from state to state that each update leaves out, drawn at random; 0: none
-            (`glstm.training.weight_drop`).
+        weight_drop: The share of the weights from state to state, matrices named weight_hh in any part of the network,
+            that each update leaves out, drawn at random; 0: none (`glstm.training.weight_drop`).
         curriculum: Whether a `TemporalCurriculum` widens the gates.
         alpha: By which share the curriculum widens a gate in an epoch.
         rho: The share of units that it widens.
@@ -108,8 +109,8 @@ class Settings:
                 raise UserError(f"{name} must be above 0, not {getattr(self, name)}")
         if not 0 <= self.sparsity < 1:
             raise UserError(f"sparsity is a share of the weights, at least 0 and below 1, not {self.sparsity}")
-        if not 0 <= self.weight_drop < 1:
-            raise UserError(f"weight_drop is a share of the weights, at least 0 and below 1, not {self.weight_drop}")
+        if not 0 <= self.weight_drop <= MOST_DROPPED:
+            raise UserError(f"weight_drop is a share of the weights, from 0 to {MOST_DROPPED}, not {self.weight_drop}")
         if not 0 <= self.prune_from <= self.prune_until <= 1:
             raise UserError(
                 "prune_from and prune_until are shares of the epochs, from 0 to 1, and the first is not the larger: "

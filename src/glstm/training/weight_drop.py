@@ -4,9 +4,6 @@ DropConnect (Wan et al., 2013) on the recurrent weights, as in Merity, Keskar an
 Optimizing LSTM Language Models, arXiv:1708.02182. One draw holds for all samples and all steps of an update, so the
 engines compute what they always do, with other numbers. Those that are kept are divided by the share that is kept.
 Evaluation, and what is saved, have all weights as they are.
-
-It is for networks that learn their training data by heart. Those with narrow gates do so more than others: an LSTM uses
-each weight at every step, they only at the few steps at which a unit is open.
 """
 
 from collections.abc import Sequence
@@ -34,12 +31,12 @@ class WeightDrop:
     def __init__(self, settings: Sequence[Settings], stack: Stack):
         self.stack = stack
         self.factors = torch.ones_like(stack.flat.detach())
-        shares = [own.weight_drop for own in settings]
-        self.thresholds = masks.thresholds(shares, self.factors.device)
-        self.scales = 1 / (1 - self.factors.new_tensor(shares))
+        parts = [round(own.weight_drop * masks.PARTS) for own in settings]  # so many are drawn, so by these is scaled
+        self.least = masks.least_kept(parts, self.factors.device)
+        self.scales = self.factors.new_tensor([masks.PARTS / (masks.PARTS - left_out) for left_out in parts])
         alike: dict[Spans, list[int]] = {}  # what is drawn for several networks at once
-        for row, share in enumerate(shares):
-            if share:
+        for row, left_out in enumerate(parts):
+            if left_out:
                 alike.setdefault(self._spans(row), []).append(row)
         self.groups = [(spans, torch.tensor(rows, device=self.factors.device)) for spans, rows in alike.items()]
 
@@ -54,7 +51,7 @@ class WeightDrop:
         keys = masks.key_of_part(keys, PART)
         for spans, rows in self.groups:
             count = sum(stop - start for start, stop in spans)
-            kept = masks.keep_many(keys[rows], count, self.thresholds[rows])
+            kept = masks.keep_rows(keys[rows], count, self.least[rows])
             drawn = (kept * self.scales[rows, None]).split([stop - start for start, stop in spans], 1)
             for (start, stop), part in zip(spans, drawn, strict=True):
                 self.factors[rows, start:stop] = part

@@ -155,8 +155,8 @@ def samples_for(hidden: int, batch, models: int, ranks: int, multiprocessors: in
 
 def blocks_together(hidden: int) -> int:
     """Blocks of one tile whose registers a multiprocessor has room for, but no more than it has schedulers."""
-    padded = -(-hidden // (2 * TILE)) * 2 * TILE
-    return max(1, min(SCHEDULERS, BLOCK_THREADS // (2 * padded)))
+    _, threads = Shape(models=1, steps=1, batch=TILE, hidden=hidden, exact=False, ranks=1).grid
+    return max(1, min(SCHEDULERS, BLOCK_THREADS // threads))
 
 
 def at_once(ranks: int, multiprocessors: int) -> int:
