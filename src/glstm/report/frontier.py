@@ -20,13 +20,10 @@ BUDGET, V_T = "budget", 0.01  # these are tested both ways: closed, they take th
 
 
 class Kind(NamedTuple):
-    """Networks of one colour: what they are, and whether their training images moved."""
+    """What networks are, which is their colour, and whether their training images moved, which fills their mark."""
 
     name: str
     moved: bool
-
-    def __str__(self) -> str:
-        return f"{self.name}, images {'that move' if self.moved else 'as they are'}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def _searched(one: Try, name: str, label: str = "") -> Searched | None:
 
 
 def cheapest(every: list[Point], wanted: Point) -> Point | None:
-    """The network with the fewest operations that is as good: its error is not higher by more than chance."""
+    """The network with the fewest operations whose error is not clearly higher: by more than chance."""
     able = [point for point in every if not _is_worse(point, wanted)]
     return min(able, key=lambda point: point.operations, default=None)
 

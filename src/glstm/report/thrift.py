@@ -87,11 +87,9 @@ def _in_short(gated: list[Point], plain: list[Point]) -> str:
     as_good = [cheapest(plain, point) for point in shown]
     rivals = "; ".join(f"{in_words(one)}, {_cost(one)}" if one else "none" for one in as_good)
     several = len(shown) > 1
-    others = (
-        f"The cheapest other network{'s' if several else ''} tested that {'are' if several else 'is'} as good: {rivals}"
-    )
+    others = f"The cheapest other network{'s' if several else ''} tested whose error is not clearly higher: {rivals}"
     if not any(as_good):
-        others = f"No other network tested is as good as {'these' if several else 'this'}"
+        others = f"Every other network tested has a clearly higher error than {'these' if several else 'this'}"
     return (
         f"Trained for few operations, with units closed, g-LSTMs are at {said} operations a sequence, {where}. {others}"
     )
