@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from statistics import mean
 
 import pytest
 
@@ -223,3 +224,19 @@ def test_of_equal_points_one_is_shown_as_unbeaten():
     assert len(best) == len({point.error for point in best}) == len({point.operations for point in best})
     for point in every:
         assert point in best or is_beaten(point, best)
+
+
+def test_one_line_joins_a_rivals_sizes_whatever_their_augmentation_and_each_of_the_g_lstms_by_itself():
+    """Validation chose a rival's augmentation for each size; limits were set for the g-LSTM with and without."""
+    results = made_up()
+    for run in named(results, "small").arm("lstm-8").runs:
+        run.recipe["data"] = {"shift": 1}
+        run.curve["test_error"][-1] = 0.001
+    chart = frontier_chart({result.name: result for result in results})
+    colours = {name: next(curve.colour for curve in chart.curves if curve.name == name) for name in ("g-LSTM", "LSTM")}
+    lines = {name: [one for one in chart.curves if one.line and one.colour == own] for name, own in colours.items()}
+    assert [line.dashed for line in lines["g-LSTM"]] == [False, True]
+    assert [line.dashed for line in lines["LSTM"]] == [False]
+    small = named(results, "small")
+    costs = {key: mean(run.summary["operations"] for run in small.arm(key).runs) / 1e6 for key in ("lstm-4", "lstm-8")}
+    assert {*costs.values()} <= {*lines["LSTM"][0].x}  # one has images as they are, the other has images that move

@@ -175,9 +175,9 @@ def test_what_is_not_finished_is_named_with_its_experiment():
     results = made_up()
     assert "Not finished yet" not in document(results)
     one, *others = results
-    waiting = [Missing(key=key, name=key, track="given", search=None) for key in ("Zoneout", "IndRNN")]
+    waiting = [Missing(key=key, name=key, track="given", search=None) for key in ("Zoneout", "IndRNN, 6 layers")]
     text = document([replace(one, missing=waiting), *others])
-    assert f"Not finished yet: Zoneout and IndRNN of '{one.title}'." in text
+    assert f"Not finished yet in '{one.title}': Zoneout; IndRNN, 6 layers." in text
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from glstm.experiments.protocol import RATES
 
 # The frontier's networks of this kind had one rate, the smaller one, and no weight drop. Those tries are among these,
 # so that validation may choose them again.
-GATES = ((25.0, 1.0), (25.0, 3.0), (50.0, 1.0), (50.0, 3.0))  # sigma and lambda
-SHARE = 0.3
+UNITS, SIGMA, CHARGES = 220, 25.0, (1.0, 3.0, 10.0)
+RATE_AND_SHARE = ((RATES[0], 0.0), (RATES[1], 0.0), (RATES[1], 0.3))
 
 TRIES = tuple(
-    {"units": 220, "gate": {"sigma": sigma}, "budget": budget, "lr": rate, "weight_drop": share}
-    for (sigma, budget), (rate, share) in product(GATES, ((RATES[0], 0.0), (RATES[1], 0.0), (RATES[1], SHARE)))
+    {"units": UNITS, "gate": {"sigma": SIGMA}, "budget": charge, "lr": rate, "weight_drop": share}
+    for charge, (rate, share) in product(CHARGES, RATE_AND_SHARE)
 )
 
 

@@ -117,13 +117,12 @@ def _yes(found: list[bool]) -> str:
 
 
 def not_finished(results: list[Result]) -> str:
-    """Which networks are still to be trained, of which experiment."""
-    parts = [
-        f"{' and '.join(one.name for one in result.missing)} of '{result.title}'"
+    """Which networks are still to be trained, of which experiment; names may have commas in them."""
+    return " ".join(
+        f"Not finished yet in '{result.title}': {'; '.join(one.name for one in result.missing)}."
         for result in results
         if result.missing
-    ]
-    return f"Not finished yet: {'; '.join(parts)}." if parts else ""
+    )
 
 
 def five_rows(results: list[Result], track: str) -> Rows:
