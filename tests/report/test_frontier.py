@@ -7,8 +7,8 @@ from statistics import mean
 import pytest
 
 from glstm.report.claims import claims
-from glstm.report.frontier import NAMES, cheapest, in_words, is_beaten, points, searched, unbeaten
-from glstm.report.frontier_figure import frontier_chart
+from glstm.report.frontier import NAMES, WITH_DROP, cheapest, in_words, is_beaten, points, searched, unbeaten
+from glstm.report.frontier_figure import OF_DROP, frontier_chart
 from glstm.report.page import page
 from glstm.report.tables import document
 from glstm.report.words import answer
@@ -240,3 +240,25 @@ def test_one_line_joins_a_rivals_sizes_whatever_their_augmentation_and_each_of_t
     small = named(results, "small")
     costs = {key: mean(run.summary["operations"] for run in small.arm(key).runs) / 1e6 for key in ("lstm-4", "lstm-8")}
     assert {*costs.values()} <= {*lines["LSTM"][0].x}  # one has images as they are, the other has images that move
+
+
+def test_networks_with_weight_drop_are_shown_and_answer_no_claim():
+    """It was offered to the g-LSTM alone."""
+    results = made_up()
+    before = claims(results)[-1]
+    without = frontier_chart({result.name: result for result in results})
+    assert without
+    assert OF_DROP not in without.caption
+    for arm in named(results, "weight-drop").arms:
+        for run in arm.runs:
+            run.recipe["weight_drop"] = 0.3
+            for row in run.summary["probes"]["thresholds"]:
+                row |= {"error": 0.0001, "cached_ops": 1e3}  # better than all others, and cheaper
+    chart = frontier_chart({result.name: result for result in results})
+    assert chart
+    (marks,) = (curve for curve in chart.curves if curve.name == WITH_DROP)
+    assert marks.marker == "*"
+    assert marks.hollow  # images as they are
+    assert {*marks.x} == {1e-3}
+    assert OF_DROP in chart.caption
+    assert claims(results)[-1] == before

@@ -11,12 +11,14 @@ from glstm.report.frontier import (
     PAPER_ERROR,
     PAPER_EXACT,
     SAVING,
+    WITH_DROP,
     Point,
     Searched,
     points,
     searched,
     tested_sizes,
     unbeaten,
+    with_weight_drop,
 )
 from glstm.report.published import NETWORKS
 from glstm.report.results import Result, percent
@@ -24,8 +26,9 @@ from glstm.report.results import Result, percent
 SIZES = {"wide": (920 / 72, 460 / 72), "narrow": (400 / 72, 460 / 72)}  # inches, at 72 units
 OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
-COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3), strict=True))
-MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))  # of networks that save operations in other ways
+COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3), strict=True)) | {WITH_DROP: 0}
+# Of networks that save operations in other ways, and of those with weight drop; of others a disc.
+MARKERS: dict[str, str] = {**dict(zip(SAVING.values(), ("v", "^", "P"), strict=True)), WITH_DROP: "*"}
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN = 2.5, 5.5, 8.0  # sizes of marks
@@ -35,6 +38,7 @@ CAPTION = (
     "kind, of the g-LSTM those with images as they are by themselves (dashed). Diamond: the paper's network; hollow "
     "squares: what others published, not trained here, operations by our count."
 )
+OF_DROP = " Stars: g-LSTMs with weight drop, which was offered to no other network."
 OF_SEARCHES = " Crosses of thin lines: not tested yet, validation error of one seed."
 
 
@@ -52,12 +56,13 @@ def frontier_figure(results: list[Result]) -> str:
 
 
 def frontier_chart(results: dict[str, Result]) -> Chart | None:
+    dropped = with_weight_drop(results)
     tested, tried = points(results), searched(results)
     if not tested and not tried:
         return None
     curves = []
-    for name in NAMES.values():
-        own = [point for point in tested if point.name == name]
+    for name in (*NAMES.values(), WITH_DROP):
+        own = [point for point in (*tested, *dropped) if point.name == name]
         for moved in (True, False):  # the first is named in the legend
             if some := [point for point in own if point.kind.moved is moved]:
                 curves.append(_marks(name if moved or len(some) == len(own) else "", some, labelled=_joined(own, some)))
@@ -89,7 +94,8 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
         texts=[one.name for one in NETWORKS],
     )
     sizes = tested_sizes([point for point in tested if point.name != GATED])
-    caption = CAPTION + (f" Tested: {sizes}." if sizes else "") + (OF_SEARCHES if tried else "")
+    caption = CAPTION + (OF_DROP if dropped else "") + (f" Tested: {sizes}." if sizes else "")
+    caption += OF_SEARCHES if tried else ""
     return Chart(caption, [*curves, others, paper], OPERATIONS, ERROR)
 
 
@@ -119,7 +125,7 @@ def _marks(name: str, own: list[Point], labelled: list[Point]) -> Curve:
 def _line(name: str, own: list[Point]) -> Curve:
     best = unbeaten(own)
     x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
-    dashed = name == GATED and not own[0].kind.moved
+    dashed = name in (GATED, WITH_DROP) and not own[0].kind.moved
     return Curve("", x, y, colour=COLOURS[name], size=SEED, dashed=dashed)
 
 

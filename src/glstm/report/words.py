@@ -270,7 +270,7 @@ def _lengths(search: Search) -> str:
     return epochs + (f" of {search.steps} steps" if epochs and search.steps else "")
 
 
-EDGES = {"lr": "rate", "epochs": "number of epochs"}
+EDGES = {"lr": "rate", "epochs": "number of epochs", "weight_drop": "share of weights left out"}
 
 
 def edges(search: Search | None) -> list[str]:
