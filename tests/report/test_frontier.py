@@ -150,6 +150,8 @@ def test_a_gru_counts_as_an_lstm_does():
     (_, rows), *_ = claim.evidence
     assert rows[0][-1] == "cheapest LSTM, GRU or other network whose error is not clearly higher (95 %)"
     assert {row[-1] for row in rows[1:]} == {"0.5 M (GRU of 8 units, 0.10 %)"}
+    assert {row[-2] for row in rows[1:]} == {"GRU of 8 units, 0.10 % with 0.5 M"}
+    assert f"(the other {len(rows) - 1}: GRU of 8 units, 0.10 % with 0.5 M)" in claim.sentence
 
 
 def test_the_frontier_shows_seeds_means_and_the_paper():

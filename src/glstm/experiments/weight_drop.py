@@ -1,9 +1,11 @@
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from glstm.experiments.experiment import Arm, Experiment
 from glstm.experiments.frontier import point
 from glstm.experiments.protocol import RATES
+from glstm.experiments.thrifty import CLOCKS, PERIODS, clocked, phased
 
 # The frontier's networks of this kind had one rate, the smaller one, and no weight drop. Those tries are among these,
 # so that validation may choose them again.
@@ -16,16 +18,33 @@ TRIES = tuple(
 )
 
 
+# What validation chose for the others, of the tries with images as they are.
+CHOSEN = {"lr": 2e-3, "gate_lr": 2e-3}
+
+
 def plain(millions: float) -> Arm:
     arm = point(f"plain-{millions:g}", millions, TRIES, moved=False)
     return replace(arm, name=f"{arm.name}, rate and weight drop")
+
+
+def rival(arm: Arm, gate: dict[str, Any]) -> Arm:
+    """With the recipe that was chosen for it, and weight drop if that is better."""
+    changes = {**CHOSEN, "gate": gate}
+    search = (arm.search or arm.recipe).changed(**changes)
+    tries = tuple({"weight_drop": share} for share in (0.0, 0.1, 0.3))
+    name = f"{arm.name}, images as they are, weight drop"
+    return replace(arm, name=name, recipe=arm.recipe.changed(**changes), search=search, tries=tries)
 
 
 EXPERIMENT = Experiment(
     name="weight-drop",
     title="Narrow gates without augmentation: a larger rate, and weight drop (ours)",
     question="The frontier's g-LSTMs fit images that do not move almost exactly. Does it help to leave out recurrent "
-    "weights at random, or to learn at the rate that other networks chose?",
-    arms=(plain(0.25), plain(0.5), plain(6)),
+    "weights at random, or to learn at the rate that other networks chose? And does it help others?",
+    arms=(
+        *map(plain, (0.1, 0.25, 6)),
+        rival(phased(32), {"tau": PERIODS[0]}),
+        rival(clocked(32), {"period": CLOCKS[0]}),
+    ),
     thresholds=(0.0, 0.003, 0.01, 0.03, 0.1),
 )

@@ -157,7 +157,12 @@ def _is_worse(point: Point, other: Point) -> bool:
 
 def is_beaten(point: Point, others: list[Point]) -> bool:
     """Whether another takes no more operations and has no higher error."""
-    return any(one.operations <= point.operations and one.error <= point.error for one in others)
+    return cheapest_beater(point, others) is not None
+
+
+def cheapest_beater(point: Point, others: list[Point]) -> Point | None:
+    able = [one for one in others if one.operations <= point.operations and one.error <= point.error]
+    return min(able, key=lambda one: one.operations, default=None)
 
 
 def unbeaten(every: list[Point]) -> list[Point]:
