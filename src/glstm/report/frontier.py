@@ -13,7 +13,7 @@ from glstm.report.results import Arm, Missing, Result, Try, listed
 PAPER_ERROR, PAPER_EXACT, PAPER_OWN = 0.023, 0.92e6, 7.6e6
 
 FRONTIER, SMALL, THRIFTY, TABLE = "frontier", "small", "thrifty", "table1-smnist"
-DROPPING, WITH_DROP = "weight-drop", "g-LSTM, weight drop"
+DROPPING, WITH_DROP = "weight-drop", ", weight drop"
 # What the rivals of an experiment are called of which there are no results at all.
 OF_AN_EXPERIMENT = {SMALL: "smaller LSTMs and GRUs", THRIFTY: "networks that save operations in another way"}
 CLOSING = ("threshold", "truncated")  # experiments whose networks are tested with units closed
@@ -96,10 +96,12 @@ def points(results: dict[str, Result]) -> list[Point]:
 
 
 def with_weight_drop(results: dict[str, Result]) -> list[Point]:
-    """g-LSTMs that were trained with weight drop. It was offered to no other network, so they answer no claim."""
+    """Networks that were trained with weight drop, once each. Most others were not offered it, so they answer no
+    claim."""
     arms = results[DROPPING].arms if DROPPING in results else []
     dropped = [arm for arm in arms if arm.runs[0].recipe.get("weight_drop") and arm.errors and arm.operations]
-    return [Point(arm, Kind(WITH_DROP, arm.moved), _label(arm)) for arm in dropped]
+    each = {arm.recipes: arm for arm in reversed(dropped)}
+    return [Point(arm, Kind(NAMES[sort_of(arm)] + WITH_DROP, arm.moved), _label(arm)) for arm in each.values()]
 
 
 def _is_part(arm: Arm, shown: Arm) -> bool:

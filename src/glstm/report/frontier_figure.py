@@ -26,9 +26,9 @@ from glstm.report.results import Result, percent
 SIZES = {"wide": (920 / 72, 460 / 72), "narrow": (400 / 72, 460 / 72)}  # inches, at 72 units
 OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
-COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3), strict=True)) | {WITH_DROP: 0}
-# Of networks that save operations in other ways, and of those with weight drop; of others a disc.
-MARKERS: dict[str, str] = {**dict(zip(SAVING.values(), ("v", "^", "P"), strict=True)), WITH_DROP: "*"}
+COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3), strict=True))
+MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))  # of networks that save operations in other ways
+DROPPED = "*"
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN = 2.5, 5.5, 8.0  # sizes of marks
@@ -38,7 +38,7 @@ CAPTION = (
     "kind, of the g-LSTM those with images as they are by themselves (dashed). Diamond: the paper's network; hollow "
     "squares: what others published, not trained here, operations by our count."
 )
-OF_DROP = " Stars: g-LSTMs with weight drop, which was offered to no other network."
+OF_DROP = " Stars: with weight drop, which most networks were not offered."
 OF_SEARCHES = " Crosses of thin lines: not tested yet, validation error of one seed."
 
 
@@ -61,7 +61,7 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
     if not tested and not tried:
         return None
     curves = []
-    for name in (*NAMES.values(), WITH_DROP):
+    for name in dict.fromkeys((*NAMES.values(), *(point.name for point in dropped))):
         own = [point for point in (*tested, *dropped) if point.name == name]
         for moved in (True, False):  # the first is named in the legend
             if some := [point for point in own if point.kind.moved is moved]:
@@ -99,6 +99,18 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
     return Chart(caption, [*curves, others, paper], OPERATIONS, ERROR)
 
 
+def _kind(name: str) -> str:
+    return name.removesuffix(WITH_DROP)
+
+
+def _colour(name: str) -> int:
+    return COLOURS[_kind(name)]
+
+
+def _marker(name: str) -> str:
+    return DROPPED if name.endswith(WITH_DROP) else MARKERS.get(name, "o")
+
+
 def _lines(own: list[Point]) -> list[list[Point]]:
     """Which points are joined. Of the g-LSTM, the limits of operations were set for each augmentation by itself; of
     others, validation chose the augmentation of each size."""
@@ -117,7 +129,7 @@ def _marks(name: str, own: list[Point], labelled: list[Point]) -> Curve:
     low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
     return Curve(
         name, [one.operations / 1e6 for one in own], [one.error for one in own], low, high, line=False,
-        colour=COLOURS[own[0].name], size=MEAN, marker=MARKERS.get(own[0].name, "o"), hollow=not own[0].kind.moved,
+        colour=_colour(own[0].name), size=MEAN, marker=_marker(own[0].name), hollow=not own[0].kind.moved,
         texts=[_short(one.label) if one in labelled else "" for one in own],
     )  # fmt: skip
 
@@ -125,20 +137,20 @@ def _marks(name: str, own: list[Point], labelled: list[Point]) -> Curve:
 def _line(name: str, own: list[Point]) -> Curve:
     best = unbeaten(own)
     x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
-    dashed = name in (GATED, WITH_DROP) and not own[0].kind.moved
-    return Curve("", x, y, colour=COLOURS[name], size=SEED, dashed=dashed)
+    dashed = _kind(name) == GATED and not own[0].kind.moved
+    return Curve("", x, y, colour=_colour(name), size=SEED, dashed=dashed)
 
 
 def _seeds(name: str, own: list[Point]) -> Curve:
     dots = [pair for one in own for pair in zip(one.arm.operations, one.arm.errors)]
     x, y = [cost / 1e6 for cost, _ in dots], [error for _, error in dots]
-    return Curve("", x, y, line=False, colour=COLOURS[name], size=SEED)
+    return Curve("", x, y, line=False, colour=_colour(name), size=SEED)
 
 
 def _searches(name: str, some: list[Searched]) -> Curve:
     costs, errors = [one.operations / 1e6 for one in some], [one.error for one in some]
     return Curve(
-        f"{name}: validation, one seed", costs, errors, line=False, colour=COLOURS[name], size=SEARCHED, marker="x",
+        f"{name}: validation, one seed", costs, errors, line=False, colour=_colour(name), size=SEARCHED, marker="x",
         hollow=True, texts=[_short(one.label) for one in some],
     )  # fmt: skip
 
