@@ -124,6 +124,8 @@ def of_arm(arm: dict) -> set[str]:
     single = [*own, mean(own), median(own), mean(last)] + ([] if arm["paper"] is None else [arm["paper"]])
     found = {f"epoch {learnt(arm):g}", *map(percent, single), *(f"{value:.1e}" for value in single)}
     found |= {f"{100 * value:.3g} %" for value in single}
+    if arm["most_operations"] is not None:
+        found |= {f"{arm['most_operations'] / 1e6:g} M"}
     if len(own) > 1:
         found |= {spread(own), f"{stdev(own):.1e}"}
     found |= {f"epoch {run['recipe']['epochs']}" for run in arm["runs"]}
@@ -133,7 +135,8 @@ def of_arm(arm: dict) -> set[str]:
     counts = [run["operations"] for run in arm["runs"] if run["operations"] is not None]
     found |= {f"{mean(counts) / 1e6:.3g} M"} if counts else set()
     for rows in zip(*(run["probes"].get("thresholds", []) for run in arm["runs"] if not run["diverged"]), strict=True):
-        found |= {f"{mean(row['cached_ops'] for row in rows) / 1e6:.3g} M", percent(mean(row["error"] for row in rows))}
+        found |= {f"{mean(row[count] for row in rows) / 1e6:.3g} M" for count in ("cached_ops", "paper_ops")}
+        found |= {percent(mean(row["error"] for row in rows))}
         found |= {f"{100 * mean(row['open_share'] for row in rows):.1f} %", spread([row["error"] for row in rows])}
     return found
 

@@ -37,7 +37,7 @@ def test_figures_that_bear_the_claims_out():
     assert "leaves 10.0 % of the updates and 1 M of 79 M operations" in charge
     assert charge.endswith("; 1 of 110 units never open.")
     assert "under 50 % by epoch 10, of the plain LSTM's by epoch 20" in curriculum
-    assert thrift.startswith("For 8 of 8 g-LSTMs with units closed no LSTM, GRU or other network")
+    assert thrift.startswith("For 8 of 8 g-LSTMs with narrow gates no LSTM, GRU or other network")
 
 
 def test_the_evidence_is_of_one_track_each():

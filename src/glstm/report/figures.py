@@ -112,8 +112,18 @@ def _learning(result: Result, track: str, shown: list[Arm]) -> Chart:
     # The paper's figure with units closed does not belong to these curves, whose units are as open as in training.
     levels = _paper(result, [None if arm.at_threshold is not None else arm.paper for arm in shown])
     dashed = "; dashed: the paper" if levels else ""
-    caption = f"{TRACKS[track]}: test {result.metric} against epochs, mean over seeds and their range{dashed}."
+    over = f"mean over {_counted(shown)} and their range"
+    caption = f"{TRACKS[track]}: test {result.metric} against epochs, {over}{dashed}."
     return Chart(caption, curves, Axis("epoch", whole=True), y, levels)
+
+
+def _counted(arms: list[Arm]) -> str:
+    """How many seeds each has."""
+    counts = [len(arm.finished) for arm in arms]
+    most = max(counts)
+    others = [f"{arm.name}: {count}" for arm, count in zip(arms, counts) if count < most]
+    seeds = "1 seed" if most == 1 else f"{most} seeds"
+    return f"{seeds} ({'; '.join(others)})" if others else seeds
 
 
 def _lengths(arms: list[Arm]) -> Chart:

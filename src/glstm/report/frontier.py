@@ -62,6 +62,12 @@ class Searched:
         return self.kind.name
 
 
+def is_narrow(point: Point) -> bool:
+    """Whether units are closed for more than half of the sequence, at the threshold that it is tested at."""
+    v_t = point.arm.at_threshold
+    return v_t is not None and mean(run.at_threshold(v_t)["open_share"] for run in point.arm.finished) < 0.5
+
+
 def in_words(one: Point | Searched) -> str:
     """Which network it is."""
     how = "of" if "units" in one.label else "with"

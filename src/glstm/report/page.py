@@ -32,6 +32,8 @@ from glstm.report.words import (
 )
 
 STYLE = Path(__file__).with_name("style.css")
+AGAINST = "Error against operations"
+LONG_CELL = 30  # characters
 # The colours of all pictures; in dark mode the style sheet has lighter ones.
 COLOURS = "".join(f"--c{number}: {colour};" for number, colour in enumerate(plots.COLOURS))
 
@@ -70,9 +72,10 @@ def _first_screen(results: list[Result]) -> str:
         for track in ("paper", "best")
     ]
     picture = frontier_figure(results)
+    against = f"<h3>{AGAINST}</h3>{picture}{_others(results)}" if picture else ""
     return (
-        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{picture}'
-        f"{_others(results) if picture else ''}{by_track[1]}<p>{escape(not_finished(results))}</p>"
+        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{against}{by_track[1]}'
+        f"<p>{escape(not_finished(results))}</p>"
     )
 
 
@@ -117,7 +120,10 @@ def _shown(claim: Claim, results: dict[str, Result], number: int) -> str:
         return ""
     result, wanted = results[claim.shows[0]], claim.shows[1]
     found = [key for key in figures.keys(result) if key == wanted or key.startswith(f"{wanted} ")]
-    return _figure(*figures.one(result, found[0], f"claim {number}")) if found else ""
+    if not found:
+        return ""
+    caption, html = figures.one(result, found[0], f"claim {number}")
+    return _figure(f"{result.title}. {caption}", html)
 
 
 def _figure(caption: str, html: str) -> str:
@@ -162,8 +168,12 @@ def table(rows: Rows, coloured: bool = False, stacked: bool = False) -> str:
 
 def _row(row: list[str], colour: int | None, head: list[str] | None) -> str:
     mark = "" if colour is None else f'<span class="colour c{colour % len(plots.COLOURS)}"></span>'
-    first, *others = (escape(cell) for cell in row)
+    first, *others = row
     names = [""] * len(others) if head is None else [f' data-name="{escape(name, quote=True)}"' for name in head[1:]]
-    return (
-        f"<tr><td>{mark}{first}</td>" + "".join(f"<td{name}>{cell}</td>" for name, cell in zip(names, others)) + "</tr>"
-    )
+    cells = "".join(f"<td{name}{_text(cell)}>{escape(cell)}</td>" for name, cell in zip(names, others))
+    return f"<tr><td>{mark}{escape(first)}</td>{cells}</tr>"
+
+
+def _text(cell: str) -> str:
+    """Long cells are wrapped; figures stay in one line."""
+    return ' class="text"' if len(cell) > LONG_CELL else ""

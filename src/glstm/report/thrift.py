@@ -18,6 +18,7 @@ from glstm.report.frontier import (
     cheapest_beater,
     in_words,
     is_beaten,
+    is_narrow,
     lacking,
     points,
     searched,
@@ -31,13 +32,13 @@ SAYS = (
 NOT_HIGHER = "whose error is not clearly higher"
 CHEAP = 0.25e6  # operations: what searches are asked for
 PICTURE = ("", "frontier")  # the one on the first screen
-CLOSED = "Units at k <= 0.01 closed, any recipe"
+CLOSED = "Narrow gates, units at k <= 0.01 closed, any recipe"
 
 
 def thrift(results: Results) -> Claim:
     """Every other network that was tested may answer, whatever its track; the badge waits until all are."""
     every, tried = points(results), searched(results)
-    gated = [point for point in every if point.name == GATED and point.arm.at_threshold is not None]
+    gated = [point for point in every if point.name == GATED and is_narrow(point)]
     plain = [point for point in every if point.name != GATED]
     rival = among_rivals(point.name for point in plain)
     rows: Rows = [["", "error", "operations, exact", "seeds", "beaten by", f"cheapest {rival} {NOT_HIGHER} (95 %)"]]
@@ -49,7 +50,7 @@ def thrift(results: Results) -> Claim:
         best = min(gated, key=lambda point: point.operations)
         in_short = f"{_in_short(gated, plain)}."
         parts.append(
-            f"for {len(good)} of {len(gated)} g-LSTMs with units closed no {rival} that was tested has both a lower "
+            f"for {len(good)} of {len(gated)} g-LSTMs with narrow gates no {rival} that was tested has both a lower "
             f"error and fewer operations{_others_beaten([one for one in gated if one not in good], plain)}; the "
             f"cheapest is at {percent(best.error)} with {millions(best.operations)} operations, and "
             f"{_as_good(cheapest(plain, best), rival)}"
