@@ -33,7 +33,7 @@ from glstm.report.words import (
 
 STYLE = Path(__file__).with_name("style.css")
 AGAINST = "Error against operations"
-LONG_CELL = 30  # characters
+LONG_CELL = 33  # characters: an interval has fewer
 # The colours of all pictures; in dark mode the style sheet has lighter ones.
 COLOURS = "".join(f"--c{number}: {colour};" for number, colour in enumerate(plots.COLOURS))
 
@@ -158,22 +158,23 @@ def table(rows: Rows, coloured: bool = False, stacked: bool = False) -> str:
     """`coloured`: each row begins with a mark in the colour that the figures draw it in. `stacked`: on a narrow page
     each row becomes a block, a line for each cell."""
     head, *body = rows
-    cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    kinds = [_kind_of(column) for column in zip(*body, strict=False)] or [""] * len(head)
+    cells = "".join(f"<th{kind}>{escape(cell)}</th>" for kind, cell in zip(kinds, head))
     lines = "".join(
-        _row(row, number if coloured else None, head if stacked else None) for number, row in enumerate(body)
+        _row(row, number if coloured else None, head if stacked else None, kinds) for number, row in enumerate(body)
     )
     content = f"<thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
     return f'<div class="scroll"><table class="stacked">{content}</div>' if stacked else f"<table>{content}"
 
 
-def _row(row: list[str], colour: int | None, head: list[str] | None) -> str:
+def _row(row: list[str], colour: int | None, head: list[str] | None, kinds: list[str]) -> str:
     mark = "" if colour is None else f'<span class="colour c{colour % len(plots.COLOURS)}"></span>'
-    first, *others = row
+    first, *others = (escape(cell) for cell in row)
     names = [""] * len(others) if head is None else [f' data-name="{escape(name, quote=True)}"' for name in head[1:]]
-    cells = "".join(f"<td{name}{_text(cell)}>{escape(cell)}</td>" for name, cell in zip(names, others))
-    return f"<tr><td>{mark}{escape(first)}</td>{cells}</tr>"
+    cells = "".join(f"<td{name}{kind}>{cell}</td>" for name, kind, cell in zip(names, kinds[1:], others))
+    return f"<tr><td>{mark}{first}</td>{cells}</tr>"
 
 
-def _text(cell: str) -> str:
-    """Long cells are wrapped; figures stay in one line."""
-    return ' class="text"' if len(cell) > LONG_CELL else ""
+def _kind_of(column: tuple[str, ...]) -> str:
+    """A column with a long cell is of texts, which are wrapped; figures stay in one line."""
+    return ' class="text"' if max(map(len, column)) > LONG_CELL else ""
