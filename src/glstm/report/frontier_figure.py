@@ -32,7 +32,7 @@ MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))  # of network
 DROPPED = "*"
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
-SEED, SEARCHED, MEAN = 2.5, 5.5, 8.0  # sizes of marks
+SEED, SEARCHED, MEAN, STAR = 2.5, 5.5, 8.0, 13.0  # sizes of marks: a star fills less than it spans
 CAPTION = (
     "Sequential MNIST: error against operations; numbers are units. Filled: trained with images that move; hollow: "
     "with images as they are. Mean over seeds, with their range and each seed as a dot. Lines join the best of each "
@@ -112,6 +112,10 @@ def _marker(name: str) -> str:
     return DROPPED if name.endswith(WITH_DROP) else MARKERS.get(name, "o")
 
 
+def _size(name: str) -> float:
+    return STAR if _marker(name) == DROPPED else MEAN
+
+
 def _lines(own: list[Point]) -> list[list[Point]]:
     """Which points are joined. Of the g-LSTM those with narrow gates, because nothing was tested between them and wide
     ones; its limits of operations were set for each augmentation by itself. Of others, validation chose the
@@ -132,7 +136,7 @@ def _marks(name: str, own: list[Point], labelled: list[Point]) -> Curve:
     low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
     return Curve(
         name, [one.operations / 1e6 for one in own], [one.error for one in own], low, high, line=False,
-        colour=_colour(own[0].name), size=MEAN, marker=_marker(own[0].name), hollow=not own[0].kind.moved,
+        colour=_colour(own[0].name), size=_size(own[0].name), marker=_marker(own[0].name), hollow=not own[0].kind.moved,
         texts=[_short(one.label) if one in labelled else "" for one in own],
     )  # fmt: skip
 
