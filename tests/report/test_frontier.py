@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 
 from glstm.report.claims import claims
-from glstm.report.frontier import NAMES, WITH_DROP, cheapest, in_words, is_beaten, points, searched, unbeaten
+from glstm.report.frontier import NAMES, cheapest, in_words, is_beaten, points, searched, unbeaten
 from glstm.report.frontier_figure import OF_DROP, frontier_chart
 from glstm.report.page import page
 from glstm.report.tables import document
@@ -151,7 +151,10 @@ def test_a_gru_counts_as_an_lstm_does():
     assert rows[0][-1] == "cheapest LSTM, GRU or other network whose error is not clearly higher (95 %)"
     assert {row[-1] for row in rows[1:]} == {"0.5 M (GRU of 8 units, 0.10 %)"}
     assert {row[-2] for row in rows[1:]} == {"GRU of 8 units, 0.10 % with 0.5 M"}
-    assert f"(the other {len(rows) - 1}: GRU of 8 units, 0.10 % with 0.5 M)" in claim.sentence
+    assert (
+        f"(the other {len(rows) - 1} are beaten, with the fewest operations by GRU of 8 units, 0.10 % with 0.5 M)"
+        in claim.sentence
+    )
 
 
 def test_the_frontier_shows_seeds_means_and_the_paper():
@@ -258,13 +261,37 @@ def test_networks_with_weight_drop_are_shown_and_answer_no_claim():
                 row |= {"error": 0.0001, "cached_ops": 1e3}  # better than all others, and cheaper
     chart = frontier_chart({result.name: result for result in results})
     assert chart
-    marks = {curve.name: curve for curve in chart.curves if curve.name.endswith(WITH_DROP)}
-    assert {*marks} == {f"{name}{WITH_DROP}" for name in ("g-LSTM", "Phased LSTM", "Clockwork LSTM")}
+    drop = ", weight drop"
+    marks = {curve.name: curve for curve in chart.curves if curve.name.endswith(drop)}
+    assert {*marks} == {f"{name}{drop}" for name in ("g-LSTM", "Phased LSTM", "Clockwork LSTM")}
     plain = {curve.name: curve.colour for curve in chart.curves}
     for name, curve in marks.items():
         assert curve.marker == "*"
         assert curve.hollow  # images as they are
-        assert curve.colour == plain[name.removesuffix(WITH_DROP)]
-    assert list(marks[f"g-LSTM{WITH_DROP}"].x) == [1e-3]  # three limits chose one recipe
+        assert curve.colour == plain[name.removesuffix(drop)]
+    assert list(marks[f"g-LSTM{drop}"].x) == [1e-3]  # three limits chose one recipe
     assert OF_DROP in chart.caption
     assert claims(results)[-1] == before
+
+
+def test_wide_gates_are_neither_counted_nor_joined():
+    results = made_up()
+    before = claims(results)[-1]
+    counted = int(before.sentence.split()[3])
+    assert f"of {counted} g-LSTMs with narrow gates" in before.sentence
+    arm = named(results, "frontier").arm("moved-0.25")
+    for run in arm.runs:
+        run.summary["recipe"]["units"] = 221  # another network than that of the lower limit
+        for row in run.summary["probes"]["thresholds"]:
+            row |= {"open_share": 0.6, "cached_ops": 5e5}
+    assert f"of {counted} g-LSTMs with narrow gates" in claims(results)[-1].sentence
+    chart = frontier_chart({result.name: result for result in results})
+    assert chart
+    marks = {x for curve in chart.curves if not curve.line and curve.colour == 0 for x in curve.x}
+    lines = {x for curve in chart.curves if curve.line and curve.colour == 0 for x in curve.x}
+    assert 0.5 in marks
+    assert 0.5 not in lines
+    for run in arm.runs:
+        for row in run.summary["probes"]["thresholds"]:
+            row["open_share"] = 0.4
+    assert f"of {counted + 1} g-LSTMs with narrow gates" in claims(results)[-1].sentence

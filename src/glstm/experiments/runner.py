@@ -130,8 +130,14 @@ def room_on(device: torch.device, together: int | None = None) -> Callable[[Reci
 def room_among(multiprocessors: int, recipe: Recipe) -> int:
     """Small networks of the engine's own cells share a multiprocessor: so many blocks as have room in its registers run
     on it at once."""
-    share = CLOSED_TOGETHER if _closes(recipe) else blocks_together(recipe.units) if _scans(recipe) else 1
-    return max(1, multiprocessors // tiles_of(recipe.batch)) * share
+    return max(1, multiprocessors // tiles_of(recipe.batch)) * _share(recipe)
+
+
+def _share(recipe: Recipe) -> int:
+    """How many networks for each multiprocessor that a tile could have to itself."""
+    if _closes(recipe):
+        return CLOSED_TOGETHER
+    return blocks_together(recipe.units) if _scans(recipe) else 1
 
 
 def _scans(recipe: Recipe) -> bool:

@@ -22,7 +22,7 @@ TRIES = tuple(
 CHOSEN = {"lr": 2e-3, "gate_lr": 2e-3}
 
 
-def plain(millions: float) -> Arm:
+def without_augmentation(millions: float) -> Arm:
     arm = point(f"plain-{millions:g}", millions, TRIES, moved=False)
     return replace(arm, name=f"{arm.name}, rate and weight drop")
 
@@ -30,7 +30,7 @@ def plain(millions: float) -> Arm:
 def rival(arm: Arm, gate: dict[str, Any]) -> Arm:
     """With the recipe that was chosen for it, and weight drop if that is better."""
     changes = {**CHOSEN, "gate": gate}
-    search = (arm.search or arm.recipe).changed(**changes)
+    search = arm.search and arm.search.changed(**changes)
     tries = tuple({"weight_drop": share} for share in (0.0, 0.1, 0.3))
     name = f"{arm.name}, images as they are, weight drop"
     return replace(arm, name=name, recipe=arm.recipe.changed(**changes), search=search, tries=tries)
@@ -42,7 +42,7 @@ EXPERIMENT = Experiment(
     question="The frontier's g-LSTMs fit images that do not move almost exactly. Does it help to leave out recurrent "
     "weights at random, or to learn at the rate that other networks chose? And does it help others?",
     arms=(
-        *map(plain, (0.1, 0.25, 6)),
+        *map(without_augmentation, (0.1, 0.25, 6)),
         rival(phased(32), {"tau": PERIODS[0]}),
         rival(clocked(32), {"period": CLOCKS[0]}),
     ),

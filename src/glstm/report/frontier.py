@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glstm.report.intervals import difference
 from glstm.report.results import Arm, Missing, Result, Try, listed
@@ -13,7 +13,8 @@ from glstm.report.results import Arm, Missing, Result, Try, listed
 PAPER_ERROR, PAPER_EXACT, PAPER_OWN = 0.023, 0.92e6, 7.6e6
 
 FRONTIER, SMALL, THRIFTY, TABLE = "frontier", "small", "thrifty", "table1-smnist"
-DROPPING, WITH_DROP = "weight-drop", ", weight drop"
+DROPPING = "weight-drop"
+NARROW = 0.5  # gates are narrow if units are open for a smaller share of the sequence
 # What the rivals of an experiment are called of which there are no results at all.
 OF_AN_EXPERIMENT = {SMALL: "smaller LSTMs and GRUs", THRIFTY: "networks that save operations in another way"}
 CLOSING = ("threshold", "truncated")  # experiments whose networks are tested with units closed
@@ -21,10 +22,12 @@ BUDGET, V_T = "budget", 0.01  # these are tested both ways: closed, they take th
 
 
 class Kind(NamedTuple):
-    """What networks are, which is their colour, and whether their training images moved, which fills their mark."""
+    """What networks are, which is their colour; whether their training images moved, which fills their mark; and
+    whether updates left out weights, which makes it a star."""
 
     name: str
     moved: bool
+    dropped: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,9 @@ class Searched:
 
 
 def is_narrow(point: Point) -> bool:
-    """Whether units are closed for more than half of the sequence, at the threshold that it is tested at."""
+    """At the threshold that it is tested at; without one, no unit is ever closed."""
     v_t = point.arm.at_threshold
-    return v_t is not None and mean(run.at_threshold(v_t)["open_share"] for run in point.arm.finished) < 0.5
+    return v_t is not None and mean(run.at_threshold(v_t)["open_share"] for run in point.arm.finished) < NARROW
 
 
 def in_words(one: Point | Searched) -> str:
@@ -106,8 +109,10 @@ def with_weight_drop(results: dict[str, Result]) -> list[Point]:
     claim."""
     arms = results[DROPPING].arms if DROPPING in results else []
     dropped = [arm for arm in arms if arm.runs[0].recipe.get("weight_drop") and arm.errors and arm.operations]
-    each = {arm.recipes: arm for arm in reversed(dropped)}
-    return [Point(arm, Kind(NAMES[sort_of(arm)] + WITH_DROP, arm.moved), _label(arm)) for arm in each.values()]
+    each: dict[Any, Arm] = {}
+    for arm in dropped:
+        each.setdefault(arm.recipes, arm)
+    return [Point(arm, Kind(NAMES[sort_of(arm)], arm.moved, dropped=True), _label(arm)) for arm in each.values()]
 
 
 def _is_part(arm: Arm, shown: Arm) -> bool:
@@ -169,6 +174,7 @@ def is_beaten(point: Point, others: list[Point]) -> bool:
 
 
 def cheapest_beater(point: Point, others: list[Point]) -> Point | None:
+    """The one with the fewest operations that takes no more of them and has no higher error."""
     able = [one for one in others if one.operations <= point.operations and one.error <= point.error]
     return min(able, key=lambda one: one.operations, default=None)
 

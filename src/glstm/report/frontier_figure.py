@@ -1,6 +1,7 @@
 """The picture of error against operations, twice: for a wide page, and for a narrow one."""
 
 from dataclasses import replace
+from itertools import product
 
 from glstm.plots import Axis, Curve
 from glstm.report import svg
@@ -11,7 +12,6 @@ from glstm.report.frontier import (
     PAPER_ERROR,
     PAPER_EXACT,
     SAVING,
-    WITH_DROP,
     Point,
     Searched,
     is_narrow,
@@ -29,7 +29,6 @@ OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
 COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3), strict=True))
 MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))  # of networks that save operations in other ways
-DROPPED = "*"
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN, STAR = 2.5, 5.5, 8.0, 13.0  # sizes of marks: a star fills less than it spans
@@ -62,15 +61,17 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
     if not tested and not tried:
         return None
     curves = []
-    for name in dict.fromkeys((*NAMES.values(), *(point.name for point in dropped))):
-        own = [point for point in (*tested, *dropped) if point.name == name]
+    for name, with_drop in product(NAMES.values(), (False, True)):
+        own = [point for point in (dropped if with_drop else tested) if point.name == name]
+        legend = f"{name}, weight drop" if with_drop else name
         for moved in (True, False):  # the first is named in the legend
             if some := [point for point in own if point.kind.moved is moved]:
-                curves.append(_marks(name if moved or len(some) == len(own) else "", some, labelled=_joined(own, some)))
-        curves += [_line(name, some) for some in _lines(own)]
+                first = moved or len(some) == len(own)
+                curves.append(_marks(legend if first else "", some, labelled=_joined(own, some)))
+        curves += [_line(some) for some in _lines(own)]
         if own:
-            curves.append(_seeds(name, own))
-        if some := [one for one in tried if one.name == name]:
+            curves.append(_seeds(own))
+        if not with_drop and (some := [one for one in tried if one.name == name]):
             curves.append(_searches(name, some))
     name = f"the paper, {percent(PAPER_ERROR)}"
     paper = Curve(
@@ -100,22 +101,6 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
     return Chart(caption, [*curves, others, paper], OPERATIONS, ERROR)
 
 
-def _kind(name: str) -> str:
-    return name.removesuffix(WITH_DROP)
-
-
-def _colour(name: str) -> int:
-    return COLOURS[_kind(name)]
-
-
-def _marker(name: str) -> str:
-    return DROPPED if name.endswith(WITH_DROP) else MARKERS.get(name, "o")
-
-
-def _size(name: str) -> float:
-    return STAR if _marker(name) == DROPPED else MEAN
-
-
 def _lines(own: list[Point]) -> list[list[Point]]:
     """Which points are joined. Of the g-LSTM those with narrow gates, because nothing was tested between them and wide
     ones; its limits of operations were set for each augmentation by itself. Of others, validation chose the
@@ -133,31 +118,33 @@ def _joined(own: list[Point], some: list[Point]) -> list[Point]:
 
 
 def _marks(name: str, own: list[Point], labelled: list[Point]) -> Curve:
+    kind = own[0].kind
+    marker, size = ("*", STAR) if kind.dropped else (MARKERS.get(kind.name, "o"), MEAN)
     low, high = ([pick(one.arm.errors) for one in own] for pick in (min, max))
     return Curve(
         name, [one.operations / 1e6 for one in own], [one.error for one in own], low, high, line=False,
-        colour=_colour(own[0].name), size=_size(own[0].name), marker=_marker(own[0].name), hollow=not own[0].kind.moved,
+        colour=COLOURS[kind.name], size=size, marker=marker, hollow=not kind.moved,
         texts=[_short(one.label) if one in labelled else "" for one in own],
     )  # fmt: skip
 
 
-def _line(name: str, own: list[Point]) -> Curve:
+def _line(own: list[Point]) -> Curve:
     best = unbeaten(own)
     x, y = [one.operations / 1e6 for one in best], [one.error for one in best]
-    dashed = _kind(name) == GATED and not own[0].kind.moved
-    return Curve("", x, y, colour=_colour(name), size=SEED, dashed=dashed)
+    dashed = own[0].name == GATED and not own[0].kind.moved
+    return Curve("", x, y, colour=COLOURS[own[0].name], size=SEED, dashed=dashed)
 
 
-def _seeds(name: str, own: list[Point]) -> Curve:
+def _seeds(own: list[Point]) -> Curve:
     dots = [pair for one in own for pair in zip(one.arm.operations, one.arm.errors)]
     x, y = [cost / 1e6 for cost, _ in dots], [error for _, error in dots]
-    return Curve("", x, y, line=False, colour=_colour(name), size=SEED)
+    return Curve("", x, y, line=False, colour=COLOURS[own[0].name], size=SEED)
 
 
 def _searches(name: str, some: list[Searched]) -> Curve:
     costs, errors = [one.operations / 1e6 for one in some], [one.error for one in some]
     return Curve(
-        f"{name}: validation, one seed", costs, errors, line=False, colour=_colour(name), size=SEARCHED, marker="x",
+        f"{name}: validation, one seed", costs, errors, line=False, colour=COLOURS[name], size=SEARCHED, marker="x",
         hollow=True, texts=[_short(one.label) for one in some],
     )  # fmt: skip
 

@@ -41,10 +41,12 @@ def thrift(results: Results) -> Claim:
     gated = [point for point in every if point.name == GATED and is_narrow(point)]
     plain = [point for point in every if point.name != GATED]
     rival = among_rivals(point.name for point in plain)
-    rows: Rows = [["", "error", "operations, exact", "seeds", "beaten by", f"cheapest {rival} {NOT_HIGHER} (95 %)"]]
+    rows: Rows = [
+        ["", "error", "operations, exact", "seeds", "cheapest that beats it", f"cheapest {rival} {NOT_HIGHER} (95 %)"]
+    ]
     parts, in_short = [], ""
     for point in gated:
-        rows.append([*_thrifty(point), _beaters([point], plain), _rival(cheapest(plain, point))])
+        rows.append([*_thrifty(point), _beaters([point], plain) or "none", _rival(cheapest(plain, point))])
     good = [point for point in gated if not is_beaten(point, plain)]
     if gated and plain:
         best = min(gated, key=lambda point: point.operations)
@@ -67,7 +69,11 @@ def thrift(results: Results) -> Claim:
 
 
 def _others_beaten(beaten: list[Point], plain: list[Point]) -> str:
-    return f" (the other {len(beaten)}: {_beaters(beaten, plain)})" if beaten else ""
+    return (
+        f" (the other {len(beaten)} are beaten, with the fewest operations by {_beaters(beaten, plain)})"
+        if beaten
+        else ""
+    )
 
 
 def _beaters(beaten: list[Point], plain: list[Point]) -> str:

@@ -336,9 +336,9 @@ class Population:
         with torch.no_grad():
             self.apply(gradient)
             gain = self.guard.add_losses(loss, size)
-            # Nan or infinite if a value is; in float64, or the difference of two large ones could be, too.
-            range_now = values.amax((0, 2)).double() - values.amin((0, 2)).double()
-            total = range_now.unsqueeze(1) + gain[:, :1]
+            # Nan or infinite if, and only if, a value is: float64 holds the difference of any two of float32.
+            spread = values.amax((0, 2)).double() - values.amin((0, 2)).double()
+            total = spread.unsqueeze(1) + gain[:, :1]
             if self.world > 1:  # a loss is of this process's share
                 total = self.over_processes(total, "mean")
             made = self.guard.settle(total - total, gain, size, values, before)
