@@ -151,3 +151,21 @@ def test_what_it_says_to_reproduce_is_an_experiment():
     named = [name for cells in shown() if "reproduce" in cells[4] for name in cells[4].strip("`").split()[2:]]
     assert named
     assert set(named) <= set(EXPERIMENTS)
+
+
+def test_what_is_said_below_the_table():
+    text = " ".join((ROOT / "README.md").read_text().split())
+    gru, clocks = (
+        next(arm for arm in figures(f"results/{name}.json")["arms"] if arm["key"] == key)
+        for name, key in (("small", "gru-110"), ("thrifty", "clockwork-110"))
+    )
+    words = f"a GRU of 110 units is at {spread(errors(gru))} and a Clockwork LSTM of 110 at {spread(errors(clocks))}"
+    assert words in text
+    for key in ("glstm-best", "lstm-best"):
+        (arm,) = (one for one in figures("results/table1-smnist.json")["arms"] if one["key"] == key)
+        assert max(one["change"]["lr"] for one in arm["search"]["tries"]) == 1e-3
+    cases = {one["name"]: one["timings"] for one in figures("benchmarks/cpu.json")["results"]}
+    same = [timings["nn.LSTM"]["seconds"] for name, timings in cases.items() if name.startswith("training, B = 100")]
+    assert f"between {1e3 * min(same):.0f} and {1e3 * max(same):.0f} ms for the same work" in text
+    first = cases["training, B = 100, 8.2 % open"]["glstm"]["seconds"]
+    assert f"with {1e3 * min(same):.0f} ms the first ratio of a CPU is {min(same) / first:.0f}" in text

@@ -10,7 +10,12 @@ SAID = {
     "the pruned LSTM of 16 units": ["thrifty pruned-16-90"],
     "the frontier's point of 0.1 M operations": ["frontier plain-0.1", "frontier plain-0.25", "pruning thrifty"],
     "the two networks of Fig. 1": ["fig1-cells glstm", "fig1-cells lstm"],
-    "those with weight drop": ["weight-drop plain-0.1", "weight-drop plain-0.25", "weight-drop plain-6"],
+    "those with weight drop": [
+        "weight-drop plain-0.1",
+        "weight-drop plain-0.25",
+        "weight-drop plain-6",
+        "weight-drop clockwork-32",
+    ],
 }
 
 

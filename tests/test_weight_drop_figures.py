@@ -68,6 +68,10 @@ def test_that_it_does_not_help_small_networks():
     for key, name in (("plstm-32", "a Phased LSTM"), ("clockwork-32", "a Clockwork LSTM")):
         assert chosen(key)["weight_drop"] == 0.0
         without, some, much = (validation(key, weight_drop=share) for share in (0.0, 0.1, 0.3))
+        assert (
+            f"{spread(errors(ARMS[key]))} with {mean(run['operations'] for run in ARMS[key]['runs']) / 1e6:.3g} M"
+            in CAME_OUT
+        )
         assert f"{name} of 32 units {without} without, {some} and {much} with shares of 0.1 and 0.3" in CAME_OUT
 
 
