@@ -62,7 +62,8 @@ MAY_IMPORT = {
     "runtime": {"", "analysis", "models", "ops", "scaling", *LAYERS},
     "sweeps": {"data", "experiments", "plots", "recipes", "training"},
     "experiments": {
-        "analysis", "convert", "data", "fleet", "models", "ops", "recipes", "report", "stopping", "training",
+        "analysis", "cells", "convert", "data", "fleet", "gated", "models", "ops", "recipes", "report", "stopping",
+        "training",
     },
     "report": {"plots"},
     "explore": {"analysis", "data", "gated", "gates", "layers", "models", "runtime", "scaling", "training"},
