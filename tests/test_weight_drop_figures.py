@@ -2,6 +2,7 @@
 
 from statistics import mean
 
+from test_choosing_figures import closed
 from test_quoted_figures import RESULTS, errors, percent, section, spread
 
 CAME_OUT = section("docs/experiments.md", "- **Weight drop", "- **A charge prunes")
@@ -9,12 +10,7 @@ ARMS = {arm["key"]: arm for arm in (*RESULTS["weight-drop"]["arms"], *RESULTS["w
 
 
 def operations(key: str) -> str:
-    return f"{closed_operations(ARMS[key]) / 1e6:.3g} M"
-
-
-def closed_operations(arm: dict) -> float:
-    rows = [row for run in arm["runs"] for row in run["probes"]["thresholds"] if row["threshold"] == 0.01]
-    return mean(row["cached_ops"] for row in rows)
+    return f"{closed(ARMS[key], 'cached_ops') / 1e6:.3g} M"
 
 
 def validation(key: str, **wanted: float) -> str:
@@ -44,7 +40,7 @@ def test_what_was_tested():
 def test_the_frontiers_networks_have_as_many_operations_or_more_and_higher_errors():
     frontier = {arm["key"]: arm for arm in RESULTS["frontier"]["arms"]}
     for ours, theirs in (("plain-0.1", "plain-0.1"), ("plain-6", "plain-6")):
-        assert closed_operations(ARMS[ours]) <= closed_operations(frontier[theirs])
+        assert closed(ARMS[ours], "cached_ops") <= closed(frontier[theirs], "cached_ops")
         assert max(errors(ARMS[ours])) < min(errors(frontier[theirs]))
     assert f"{spread(errors(frontier['plain-0.1']))} and {spread(errors(frontier['plain-6']))}" in CAME_OUT
 
@@ -62,6 +58,14 @@ def test_that_a_rate_alone_does_not_help():
         assert not set(rate["networks"] + both["networks"]) & of_the_frontier
         cells = [f"{percent(one['validation'])}, {one['operations'] / 1e6:.3g} M" for one in (before, rate, both)]
         assert f"| {charge:g} | {' | '.join(cells)} |" in CAME_OUT
+
+
+def test_small_networks_have_the_recipe_that_was_chosen_with_images_as_they_are():
+    for key in ("plstm-32", "clockwork-32"):
+        (arm,) = (one for one in RESULTS["thrifty"]["arms"] if one["key"] == key)
+        plain = [one for one in arm["search"]["tries"] if not one["change"].get("data")]
+        best = min(plain, key=lambda one: one["validation"])
+        assert tried(key, weight_drop=0.0)["networks"] == best["networks"]
 
 
 def test_that_it_does_not_help_small_networks():

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from glstm.report.intervals import difference
 from glstm.report.results import Arm, Missing, Result, Try, listed
@@ -93,26 +93,28 @@ def sort_of(arm: Arm) -> str:
 
 
 def points(results: dict[str, Result]) -> list[Point]:
-    """Every network on this task whose operations are known; each once, even if several experiments show it."""
-    found: list[Point] = []
+    """Every network on this task whose operations are known, even if several experiments show it."""
+    arms: list[Arm] = []
     for name in (FRONTIER, SMALL, THRIFTY, TABLE, *CLOSING, BUDGET):
-        arms = results[name].arms if name in results else []
-        for arm in (replace(arm, at_threshold=V_T) for arm in arms) if name == BUDGET else arms:
-            known = sort_of(arm) in NAMES and arm.errors and arm.operations
-            if known and not any(_is_part(arm, point.arm) for point in found):
-                found.append(Point(arm, Kind(NAMES[sort_of(arm)], arm.moved), _label(arm)))
-    return found
+        own = results[name].arms if name in results else []
+        arms += [replace(arm, at_threshold=V_T) for arm in own] if name == BUDGET else own
+    return _each_once(arms)
 
 
 def with_weight_drop(results: dict[str, Result]) -> list[Point]:
-    """Networks that were trained with weight drop, once each. Most others were not offered it, so they answer no
-    claim."""
+    """Networks that were trained with weight drop. Most others were not offered it, so they answer no claim."""
     arms = results[DROPPING].arms if DROPPING in results else []
-    dropped = [arm for arm in arms if arm.runs[0].recipe.get("weight_drop") and arm.errors and arm.operations]
-    each: dict[Any, Arm] = {}
-    for arm in dropped:
-        each.setdefault(arm.recipes, arm)
-    return [Point(arm, Kind(NAMES[sort_of(arm)], arm.moved, dropped=True), _label(arm)) for arm in each.values()]
+    return [point for point in _each_once(arms) if point.kind.dropped]
+
+
+def _each_once(arms: Iterable[Arm]) -> list[Point]:
+    found: list[Point] = []
+    for arm in arms:
+        known = sort_of(arm) in NAMES and arm.errors and arm.operations
+        if known and not any(_is_part(arm, point.arm) for point in found):
+            kind = Kind(NAMES[sort_of(arm)], arm.moved, bool(arm.runs[0].recipe.get("weight_drop")))
+            found.append(Point(arm, kind, _label(arm)))
+    return found
 
 
 def _is_part(arm: Arm, shown: Arm) -> bool:
