@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 
 from glstm.data.task import Found, Pair, Stage, Task, check_sizes, generator
 from glstm.errors import UserError
@@ -66,6 +66,8 @@ class PixelTask(Task):
             )
         self._places = self.order().to(self.device)
         self._steps_of = torch.argsort(self._places)  # the other way: when a pixel is read
+        if shift:
+            self._sources = self._sources_of_moves()
 
     def order(self) -> Tensor:
         """Which pixel of the image is read at each step (T,)."""
@@ -83,16 +85,24 @@ class PixelTask(Task):
 
     def cut(self, stage: Stage, wanted: slice | Tensor) -> Pair:
         order, *moves = stage
-        x, y = self._samples("train", order[wanted])
-        return (self._moved(x, moves[0][wanted]), y) if moves else (x, y)
+        images, labels = (part[order[wanted]] for part in self._splits["train"])
+        return _as_batch(self._moved(images, moves[0][wanted]) if moves else images, labels)
 
-    def _moved(self, x: Tensor, by: Tensor) -> Tensor:
-        """x (T, B, D), each of its images moved by (rows, columns) (B, 2)."""
-        place = self._places
-        rows, columns = place // self._side + by[:, :1], place % self._side + by[:, 1:]  # (B, T)
+    def _moved(self, images: Tensor, by: Tensor) -> Tensor:
+        """images (B, T, D), each moved by (rows, columns) (B, 2)."""
+        rows, columns = (by + self.shift).unbind(1)
+        source = self._sources[rows * (2 * self.shift + 1) + columns].unsqueeze(-1).expand(images.shape)
+        return pad(images, (0, 0, 0, 1)).gather(1, source)
+
+    def _sources_of_moves(self) -> Tensor:
+        """At which step of an image each pixel of the moved image is read, for every move (moves, T); after the last
+        step, T, where it is black."""
+        by = torch.arange(-self.shift, self.shift + 1, device=self.device)
+        rows, columns = ((place + by[:, None]) for place in (self._places // self._side, self._places % self._side))
+        rows, columns = rows[:, None], columns[None]  # (moves, 1, T), (1, moves, T)
         inside = (rows >= 0) & (rows < self._side) & (columns >= 0) & (columns < self._side)
-        source = self._steps_of[torch.where(inside, rows * self._side + columns, 0)].mT.unsqueeze(-1).expand(x.shape)
-        return x.gather(0, source) * inside.mT.unsqueeze(-1)
+        places = torch.where(inside, rows * self._side + columns, 0)
+        return torch.where(inside, self._steps_of[places], self.steps).flatten(0, 1)
 
     def held_out(self, count: int, batch: int) -> tuple[list[Found], str]:
         """The validation images, or training images that `train_size` left out."""
