@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glstm.training.optimizers import OPTIMIZERS
+from glstm.training.optimizers import EPSILON, OPTIMIZERS, root
 from glstm.training.settings import Settings
 
 TORCH = {
@@ -36,3 +36,29 @@ def test_each_row_moves_as_torchs_own_would_move_it(name, dtype, tolerance):
             optimizer.step()
         theirs = torch.stack([torch.cat(row) for row in rows]).detach()
         assert (values - theirs).abs().max() < tolerance * theirs.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_root_of_what_has_faded_adds_the_same_to_epsilon(dtype):
+    """Bit for bit: from 0 and the least subnormal number on."""
+    smallest = torch.finfo(dtype).smallest_normal
+    faded = torch.cat((torch.zeros(3, dtype=dtype), torch.logspace(-330, 30, 5000, dtype=torch.float64).to(dtype)))
+    assert ((faded > 0) & (faded < smallest)).any()
+    assert torch.equal(root(faded) + EPSILON, faded.sqrt() + EPSILON)
+    assert root(torch.tensor([float("nan"), float("inf")], dtype=dtype)).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("name", ["rmsprop", "adam"])
+def test_a_weight_whose_gradients_were_0_for_long_moves_as_torchs(name):
+    """Its average of squares fades to a subnormal number, and to 0."""
+    own = Settings(optimizer=name, decay=0.5, lr=1e-3)
+    value = torch.ones(1, 4)
+    theirs = torch.ones(4, requires_grad=True)
+    expected = TORCH[name]([{"params": [theirs], "lr": own.lr}], own)
+    mine = OPTIMIZERS[name](value, value.new_tensor([[own.decay]]))
+    for count in range(1, 400):
+        gradient = torch.randn(4) if count < 3 or count > 390 else torch.zeros(4)
+        mine.step(value, gradient[None], torch.full_like(value, own.lr), torch.tensor(count))
+        theirs.grad = gradient
+        expected.step()
+    assert (value[0] - theirs.detach()).abs().max() < 1e-6
