@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from glstm.doubts import about_new_times, doubts
 from glstm.errors import GateWarning
 from glstm.gates import Gate, Gaussian, apply_threshold
-from glstm.ops import onnx_export
+from glstm.ops import cpu_gaussian, onnx_export
 from glstm.ops.operator import watched
 from glstm.times import Frame, as_tensor, as_times, count_up, has_values, plainly, span_of, unpacked, whole_number
 from glstm.weights import LSTMWeights
@@ -187,7 +187,17 @@ def table(
     dtype: torch.dtype,
 ) -> Tensor:
     """k (T, H), or (T, B, H), of a gate whose units have these values, at these times."""
+    relative = frame.relative(times, dtype)
+
+    def by_torch(*each: Tensor) -> Tensor:
+        named = dict(zip(gate.names, each, strict=True))
+        return apply_threshold(gate.openness(relative, named, training), threshold)
+
+    if type(gate) is Gaussian and dtype is torch.float32:
+        k = cpu_gaussian.differentiable_table(relative, values["mu"], values["sigma"], threshold, by_torch)
+        if k is not None:
+            return k
     with onnx_export.Translatable() if onnx_export.exporting() else nullcontext():
-        k = apply_threshold(gate.openness(frame.relative(times, dtype), values, training), threshold)
+        k = by_torch(*(values[name] for name in gate.names))
     # A gate that opens all units alike has one column for all of them.
     return k.expand(*times.shape, hidden_size).to(dtype)

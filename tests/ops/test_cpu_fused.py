@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from glstm import GLSTM, LSTM, PLSTM
 from glstm.gated import GatedLSTM
 from glstm.gates import Gaussian
-from glstm.ops import cpu, cpu_fused
+from glstm.ops import cpu, cpu_fused, cpu_gaussian
 from glstm.ops.fused import GAUSSIAN, Call, Gate
 from glstm.timed import table
 from glstm.times import PLAIN, Frame
@@ -162,7 +162,7 @@ def test_a_gate_that_is_fully_open_makes_the_plain_layer(path):
     layer, x = GLSTM(2, 17, mu=20.0, sigma=1e9), torch.randn(50, 2, 2)
     plain = LSTM(2, 17)
     plain.load_state_dict({name: layer.state_dict()[name] for name in plain.state_dict()})
-    assert (cpu_fused.table(Gate(GAUSSIAN, 0.0, 0.0, *PLAIN), *moments_and_values(layer, 50)) == 1).all()
+    assert (cpu_gaussian.table(*moments_and_values(layer, 50), 0.0) == 1).all()
     with on_path(path):
         found = results(layer, x)
     right = results(plain.double(), x.double())
@@ -235,7 +235,7 @@ def test_the_table_is_bit_for_bit_what_the_gate_says(frame, falling, threshold, 
     unit["mu"][6:9] = torch.tensor([float("inf"), -1e30, float("nan")])
     right = table(Gaussian(), unit, frame, times, threshold, True, 37, torch.float32)
     call = Call(Gate(GAUSSIAN, 0.0, threshold, *frame), times, falling, "tanh", True)
-    k = cpu_fused.table(call.gate, cpu_fused.Plan(call).moments(times), unit["mu"], unit["sigma"])
+    k = cpu_gaussian.table(cpu_fused.Plan(call).moments(times), unit["mu"], unit["sigma"], threshold)
     right = right.flip(0) if falling else right
     assert (right == 0).any()
     assert ((right > 0) & (right < 1)).any()

@@ -1,13 +1,10 @@
 """A layer with a Gaussian gate as one node of autograd on the C engine.
 
-torch would make the table of openness, and the gradients of its values, with a dozen operators on T x H numbers each.
-For few sparse sequences these take longer than the layer. Here they are computed where units are open.
+For few sparse sequences, what torch does for the table of openness takes longer than the layer (`cpu_gaussian.py`).
 """
 
 from collections.abc import Sequence
-from ctypes import byref
 from dataclasses import dataclass
-from math import ceil, exp, log, sqrt
 from typing import Any
 
 import torch
@@ -15,10 +12,8 @@ from torch import Tensor
 
 from glstm.ops import cpu
 from glstm.ops.contract import Inputs
-from glstm.ops.fused import GAUSSIAN, TIME_TYPES, Call, Gate, Made, Maybe, match, shape_of
-
-# The logarithm of k, in each dtype of times, below which it is 0 without any threshold: as in glstm/gates.py.
-LEAST = {dtype: ceil(log(torch.finfo(dtype).tiny)) for dtype in TIME_TYPES}
+from glstm.ops.cpu_gaussian import gaussian, table
+from glstm.ops.fused import GAUSSIAN, Call, Made, Maybe, match, shape_of
 
 
 def fits(x: Tensor) -> bool:
@@ -45,7 +40,8 @@ class Plan:
         *values: Tensor,
     ) -> tuple[Made, Any, tuple[Tensor, ...]]:  # fmt: skip
         moments = self.moments(times)
-        k = table(self.call.gate, moments, *values)
+        mu, sigma = values
+        k = table(moments, mu, sigma, self.call.gate.threshold)
         if h0 is None or c0 is None:
             h0 = c0 = x.new_zeros(x.shape[1], w_hh.shape[1])
         b = None if b_ih is None or b_hh is None else b_ih + b_hh
@@ -81,29 +77,3 @@ class Plan:
         if (origin, unit) != (0.0, 1.0):
             times = ((times.double() - origin) / unit).float()
         return (times.flip(0) if self.call.backwards else times).contiguous()
-
-
-def gaussian(moments: Tensor, mu: Tensor, sigma: Tensor, *gradients: Tensor) -> cpu.Gaussian:
-    """The caller keeps the tensors: the engine has only their addresses."""
-    at = [part.data_ptr() for part in (moments, mu, sigma, *gradients)]
-    return cpu.Gaussian(*at, wide=moments.dtype is torch.float64)
-
-
-def table(gate: Gate, moments: Tensor, mu: Tensor, sigma: Tensor) -> Tensor:
-    """k (T, H), bit for bit what `Gaussian.openness` and a threshold make, but computed where it may not be 0."""
-    library = cpu.engine()
-    assert library is not None
-    mu, sigma = cpu.plain(mu), cpu.plain(sigma)
-    k, ranges = mu.new_empty(len(moments), len(mu)), mu.new_empty(2 * len(mu), dtype=torch.int32)
-    exponents = moments.new_empty(k.numel())  # memory not written to is never allocated
-    values, least = gaussian(moments, mu, sigma), LEAST[moments.dtype]
-    reach = sqrt(min(-log(gate.threshold), -least) if gate.threshold > 0 else -least)
-    count = library.glstm_gaussian_exponents(
-        byref(values), reach, least, *k.shape, ranges.data_ptr(), exponents.data_ptr()
-    )
-    exponentials = exponents[:count].exp_()
-    limit = max(gate.threshold, 1.01 * exp(least))
-    library.glstm_gaussian_table(
-        byref(values), ranges.data_ptr(), exponentials.data_ptr(), limit, *k.shape, k.data_ptr()
-    )  # fmt: skip
-    return k
