@@ -32,6 +32,7 @@ FILES = (
     "small",
     "thrifty",
     "weight_drop",
+    "no_recurrence",
 )
 
 _all: list[Experiment] = [import_module(f"{__name__}.{file}").EXPERIMENT for file in FILES]
