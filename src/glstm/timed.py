@@ -187,17 +187,16 @@ def table(
     dtype: torch.dtype,
 ) -> Tensor:
     """k (T, H), or (T, B, H), of a gate whose units have these values, at these times."""
-    relative = frame.relative(times, dtype)
+    moments, expected = frame.relative(times, dtype), (*times.shape, hidden_size)
 
-    def by_torch(*each: Tensor) -> Tensor:
-        named = dict(zip(gate.names, each, strict=True))
-        return apply_threshold(gate.openness(relative, named, training), threshold)
+    def by_torch(moments: Tensor, *each: Tensor) -> Tensor:
+        unit = dict(zip(gate.names, each, strict=True))
+        k = apply_threshold(gate.openness(moments, unit, training), threshold)
+        return k.expand(expected).to(dtype)  # a gate that opens all units alike has one column for all of them
 
-    if type(gate) is Gaussian and dtype is torch.float32:
-        k = cpu_gaussian.differentiable_table(relative, values["mu"], values["sigma"], threshold, by_torch)
+    if type(gate) is Gaussian and values["mu"].shape == (hidden_size,):
+        k = cpu_gaussian.differentiable_table(moments, values["mu"], values["sigma"], threshold, by_torch)
         if k is not None:
             return k
     with onnx_export.Translatable() if onnx_export.exporting() else nullcontext():
-        k = by_torch(*(values[name] for name in gate.names))
-    # A gate that opens all units alike has one column for all of them.
-    return k.expand(*times.shape, hidden_size).to(dtype)
+        return by_torch(moments, *(values[name] for name in gate.names))

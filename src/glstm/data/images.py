@@ -64,8 +64,6 @@ class PixelTask(Task):
             raise UserError(
                 f"shift moves images by at least one pixel and less than their side, {self._side} here, not by {shift}"
             )
-        self._places = self.order().to(self.device)
-        self._steps_of = torch.argsort(self._places)  # the other way: when a pixel is read
         if shift:
             self._sources = self._sources_of_moves()
 
@@ -84,9 +82,9 @@ class PixelTask(Task):
         return order, moves.to(self.device)
 
     def cut(self, stage: Stage, wanted: slice | Tensor) -> Pair:
-        order, *moves = stage
-        images, labels = (part[order[wanted]] for part in self._splits["train"])
-        return _as_batch(self._moved(images, moves[0][wanted]) if moves else images, labels)
+        order, *moves = (part[wanted] for part in stage)
+        images, labels = (part[order] for part in self._splits["train"])
+        return _as_batch(self._moved(images, *moves) if moves else images, labels)
 
     def _moved(self, images: Tensor, by: Tensor) -> Tensor:
         """images (B, T, D), each moved by (rows, columns) (B, 2)."""
@@ -95,14 +93,15 @@ class PixelTask(Task):
         return pad(images, (0, 0, 0, 1)).gather(1, source)
 
     def _sources_of_moves(self) -> Tensor:
-        """At which step of an image each pixel of the moved image is read, for every move (moves, T); after the last
-        step, T, where it is black."""
-        by = torch.arange(-self.shift, self.shift + 1, device=self.device)
-        rows, columns = ((place + by[:, None]) for place in (self._places // self._side, self._places % self._side))
+        """At which step of an image each pixel of the moved image is found, for every move (moves, T). T, which is one
+        past the last step, stands for black. A shift of s takes 8 T (2 s + 1)^2 bytes."""
+        places, by = self.order().to(self.device), torch.arange(-self.shift, self.shift + 1, device=self.device)
+        steps_of = torch.argsort(places)  # the other way: when a pixel is read
+        rows, columns = ((place + by[:, None]) for place in (places // self._side, places % self._side))
         rows, columns = rows[:, None], columns[None]  # (moves, 1, T), (1, moves, T)
         inside = (rows >= 0) & (rows < self._side) & (columns >= 0) & (columns < self._side)
-        places = torch.where(inside, rows * self._side + columns, 0)
-        return torch.where(inside, self._steps_of[places], self.steps).flatten(0, 1)
+        found = torch.where(inside, rows * self._side + columns, 0)
+        return torch.where(inside, steps_of[found], self.steps).flatten(0, 1)
 
     def held_out(self, count: int, batch: int) -> tuple[list[Found], str]:
         """The validation images, or training images that `train_size` left out."""
@@ -119,7 +118,7 @@ class PixelTask(Task):
     def validation_samples(self, wanted: slice) -> Pair:
         return self._samples("validation", wanted)
 
-    def _samples(self, split: str, wanted: slice | Tensor) -> Pair:
+    def _samples(self, split: str, wanted: slice) -> Pair:
         images, labels = self._splits[split]
         return _as_batch(images[wanted], labels[wanted])
 

@@ -275,11 +275,18 @@ def backward(
         failed = library.glstm_sparse_backward(byref(layer), byref(found), schedule.pointer)
     else:
         failed = library.glstm_dense_backward(byref(layer), byref(found))
-    if gate is not None and not inside:
-        failed |= library.glstm_gaussian_slopes(byref(gate), k.data_ptr(), _pointer(dk), *k.shape)
-        dk = None
     require_memory(failed)
+    if gate is not None and dk is not None:
+        add_slopes(gate, k, dk)
+        dk = None
     return dx, dw_ih, dw_hh, None if inputs.b is None else db, dk, None, dh0, dc0
+
+
+def add_slopes(gate: Gaussian, k: Tensor, dk: Tensor) -> None:
+    """The gradients of mu and sigma from that of the table (T, H), added where the gate says."""
+    library = engine()
+    assert library is not None
+    require_memory(library.glstm_gaussian_slopes(byref(gate), k.data_ptr(), dk.data_ptr(), *k.shape))
 
 
 def plain(tensor: Any) -> Any:

@@ -76,4 +76,4 @@ class Plan:
             times = torch.arange(counted.start, counted.stop, dtype=torch.float32, device="cpu")
         if (origin, unit) != (0.0, 1.0):
             times = ((times.double() - origin) / unit).float()
-        return (times.flip(0) if self.call.backwards else times).contiguous()
+        return cpu.plain(times.flip(0) if self.call.backwards else times)

@@ -101,9 +101,14 @@ def run(
     return plan.forward(times, x, *tensors)[0]
 
 
+def transformed() -> bool:
+    """Whether torch.func, or forward mode, looks at what lies between."""
+    return transforming() or forward_ad._current_level >= 0
+
+
 def _usual(engine: Engine, x: Tensor, times: Tensor | range, tensors: Sequence[Maybe]) -> bool:
     """Plain float32 tensors of one device that the engine can use; nobody looks at what lies between."""
-    if transforming() or forward_ad._current_level >= 0:
+    if transformed():
         return False
     if x.dtype is not torch.float32 or not engine.fits(x):
         return False
@@ -150,13 +155,20 @@ class Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):  # pyright: ignore[reportIncompatibleMethodOverride]
         saved, needs = ctx.saved_tensors, ctx.needs_input_grad[3:]
-        batched = any(part is not None and is_legacy_batchedtensor(part) for part in gradients)
-        if batched or torch.is_grad_enabled() or transforming():
-            return None, None, None, *_by_table(ctx.again, gradients, needs, saved[1 : len(saved) - ctx.kept])
+        if differentiable_wanted(gradients):
+            return None, None, None, *recomputed(ctx.again, gradients, needs, saved[1 : len(saved) - ctx.kept])
         return None, None, None, *ctx.plan.backward(gradients, needs, ctx.record, saved)
 
 
-def _by_table(again: Callable[..., Made], gradients, needs: Sequence[bool], inputs: Sequence[Maybe]) -> list[Maybe]:
+def differentiable_wanted(gradients: Sequence[Maybe]) -> bool:
+    """Whether the gradients that follow from these are differentiated in turn, or computed for many at once."""
+    batched = any(part is not None and is_legacy_batchedtensor(part) for part in gradients)
+    return batched or torch.is_grad_enabled() or transforming()
+
+
+def recomputed(
+    again: Callable[..., tuple[Maybe, ...]], gradients: Sequence[Maybe], needs: Sequence[bool], inputs: Sequence[Maybe]
+) -> list[Maybe]:
     """The gradients by another forward pass, which torch can differentiate again."""
     create = torch.is_grad_enabled()
     with torch.enable_grad():

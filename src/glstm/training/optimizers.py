@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-EPSILON = 1e-8  # far above the root of the least normal number: what is below that adds nothing to it
+EPSILON = 1e-8
 
 
 class Optimizer(ABC):
@@ -60,10 +60,11 @@ class Adam(Optimizer):
 
 
 def root(square: Tensor) -> Tensor:
-    """The square root, where `EPSILON` is added to it.
+    """A square root to which `EPSILON` will be added, never of a subnormal number.
 
     The averages of a unit that never opens fade to subnormal numbers, and then to 0. A CPU takes thirty times as long
-    for their roots, more than for all the rest of an update.
+    for their roots, more than for all the rest of an update. Here they count as the least normal number, whose root,
+    1e-19 in float32, is too small to change a sum with `EPSILON`.
     """
     return square.clamp(min=torch.finfo(square.dtype).tiny).sqrt_()
 
