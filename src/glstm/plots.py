@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 INK, RULE = "#59636e", "#d8dee4"  # colours of text, and of the grid behind the curves
-COLOURS = ("#2563a8", "#555b63", "#c2452d", "#2f8f5b", "#8250b8", "#b7791f", "#0e7c86", "#a83279")
+COLOURS = ("#2563a8", "#555b63", "#c2452d", "#2f8f5b", "#8250b8", "#b7791f", "#0e7c86", "#a83279", "#7a5230")
 BAND = 0.18  # opacity of the range over seeds
 
 FEW_TICKS, MANY_TICKS = 4, 8  # on an axis

@@ -1,5 +1,6 @@
 """Badges follow from the figures: turn the figures round, and the badge turns."""
 
+from collections import Counter
 from dataclasses import replace
 from html import unescape
 
@@ -11,7 +12,7 @@ from glstm.report.claims import claims
 from glstm.report.page import page
 from glstm.report.results import Result
 from glstm.report.tables import document
-from glstm.report.words import answer
+from glstm.report.words import answer, verdict
 from made_up_results import made_up, named, unfinished
 
 NEVER = 10_000
@@ -157,3 +158,14 @@ def test_claims_stand_in_the_table_and_on_the_page():
         assert claim.sentence in document(results)
         assert claim.sentence in shown
     assert shown.count('class="badge holds"') == 6
+
+
+def test_the_first_words_count_the_papers_claims():
+    assert verdict(made_up()) == "Yes. Of the paper's 5 claims 5 hold."
+    slow = made_up(gated_learns_at=30, plain_learns_at=20)
+    assert verdict(slow).startswith("In part. Of the paper's 5 claims ")
+    counts = Counter(claim.badge for claim in claims(slow) if claim.whose == "paper")
+    assert f"{counts['does not hold']} do not hold." in verdict(slow)
+    some = [result for result in made_up() if result.name != "budget"]
+    assert verdict(some) == "Not known in all yet. Of the paper's 5 claims 4 hold and 1 is not judged yet."
+    assert verdict([]) == "Not known yet. Of the paper's 5 claims 5 are not judged yet."

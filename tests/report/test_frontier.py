@@ -7,8 +7,19 @@ from statistics import mean
 import pytest
 
 from glstm.report.claims import claims
-from glstm.report.frontier import NAMES, cheapest, in_words, is_beaten, points, searched, unbeaten
-from glstm.report.frontier_figure import OF_DROP, frontier_chart
+from glstm.report.frontier import (
+    GATED,
+    NAMES,
+    RIVALS,
+    cheapest,
+    in_words,
+    is_beaten,
+    points,
+    searched,
+    unbeaten,
+    without_recurrence,
+)
+from glstm.report.frontier_figure import OF_DROP, OF_FEED_FORWARD, frontier_chart
 from glstm.report.page import page
 from glstm.report.tables import document
 from glstm.report.words import answer
@@ -36,7 +47,7 @@ def test_an_lstm_that_is_as_cheap_and_as_good_beats_a_g_lstm():
     results = made_up()
     found = {result.name: result for result in results}
     tested = points(found)
-    assert {point.name for point in tested} == {*NAMES.values()}
+    assert {point.name for point in tested} == {GATED, *RIVALS}
     assert len({(point.arm.recipes, point.arm.at_threshold) for point in tested}) == len(tested)
     small = named(results, "small").arm("lstm-4")
     for run in small.runs:
@@ -267,9 +278,9 @@ def test_networks_with_weight_drop_are_shown_and_answer_no_claim():
     plain = {curve.name: curve.colour for curve in chart.curves}
     for name, curve in marks.items():
         assert curve.marker == "*"
-        assert curve.hollow  # images as they are
+        assert curve.hollow == (name != f"g-LSTM{drop}")  # hollow: images as they are
         assert curve.colour == plain[name.removesuffix(drop)]
-    assert list(marks[f"g-LSTM{drop}"].x) == [1e-3]  # three limits chose one recipe
+    assert list(marks[f"g-LSTM{drop}"].x) == [1e-3]  # all limits chose one recipe
     assert OF_DROP in chart.caption
     assert claims(results)[-1] == before
 
@@ -295,3 +306,29 @@ def test_wide_gates_are_neither_counted_nor_joined():
         for row in run.summary["probes"]["thresholds"]:
             row["open_share"] = 0.4
     assert f"of {counted + 1} g-LSTMs with narrow gates" in claims(results)[-1].sentence
+
+
+def test_a_network_without_recurrence_is_shown_and_answers_no_claim():
+    results = made_up()
+    for arm in named(results, "no-recurrence").arms:
+        for run in arm.runs:
+            run.summary["operations"] = 1e5
+            run.curve["test_error"][-1] = 0.0005
+    found = {result.name: result for result in results}
+    apart = without_recurrence(found)
+    assert {point.name for point in apart} == {*NAMES.values()} - {GATED, *RIVALS}
+    claim = claims(results)[-1]
+    assert claim.badge == "holds"  # though these are better than every g-LSTM
+    assert (
+        "which is no rival here, because its hidden layer has all pixels at once, is at 0.05 % with 0.1 M"
+        in claim.sentence
+    )
+    chart = frontier_chart(found)
+    assert chart
+    assert OF_FEED_FORWARD in chart.caption
+    assert any(curve.name == "feed-forward" and curve.marker == "X" for curve in chart.curves)
+    without = [one for one in results if one.name != "no-recurrence"]
+    chart = frontier_chart({one.name: one for one in without})
+    assert chart
+    assert OF_FEED_FORWARD not in chart.caption
+    assert "without recurrence" not in claims(without)[-1].sentence

@@ -13,7 +13,7 @@ from glstm.report.results import Arm, Missing, Result, Try, listed
 PAPER_ERROR, PAPER_EXACT, PAPER_OWN = 0.023, 0.92e6, 7.6e6
 
 FRONTIER, SMALL, THRIFTY, TABLE = "frontier", "small", "thrifty", "table1-smnist"
-DROPPING = "weight-drop"
+DROPPING, APART = "weight-drop", "no-recurrence"
 NARROW = 0.5  # gates are narrow if units are open for a smaller share of the sequence
 # What the rivals of an experiment are called of which there are no results at all.
 OF_AN_EXPERIMENT = {SMALL: "smaller LSTMs and GRUs", THRIFTY: "networks that save operations in another way"}
@@ -80,8 +80,9 @@ def in_words(one: Point | Searched) -> str:
 # Networks that are compared, by what `sort_of` says of them.
 SIZED = {"lstm": "LSTM", "gru": "GRU"}  # which save operations by being small
 SAVING = {"pruned": "pruned LSTM", "plstm": "Phased LSTM", "clockwork": "Clockwork LSTM"}  # and in other ways
-NAMES = {"glstm": "g-LSTM", **SIZED, **SAVING}
-GATED, *RIVALS = NAMES.values()
+NOT_RECURRENT = {"glstm.cells.feed_forward:FeedForward": "feed-forward"}  # beside them: it has a whole sequence at once
+NAMES = {"glstm": "g-LSTM", **SIZED, **SAVING, **NOT_RECURRENT}
+GATED, RIVALS = NAMES["glstm"], (*SIZED.values(), *SAVING.values())
 
 
 def sort_of(arm: Arm) -> str:
@@ -105,6 +106,11 @@ def with_weight_drop(results: dict[str, Result]) -> list[Point]:
     """Networks that were trained with weight drop. Most others were not offered it, so they answer no claim."""
     arms = results[DROPPING].arms if DROPPING in results else []
     return [point for point in _each_once(arms) if point.kind.dropped]
+
+
+def without_recurrence(results: dict[str, Result]) -> list[Point]:
+    """What knowing the step alone is worth. Our claim is of recurrent networks, so these do not answer it."""
+    return _each_once(results[APART].arms if APART in results else [])
 
 
 def _each_once(arms: Iterable[Arm]) -> list[Point]:

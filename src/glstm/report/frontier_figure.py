@@ -9,6 +9,7 @@ from glstm.report.figures import Chart, drawn
 from glstm.report.frontier import (
     GATED,
     NAMES,
+    NOT_RECURRENT,
     PAPER_ERROR,
     PAPER_EXACT,
     SAVING,
@@ -20,6 +21,7 @@ from glstm.report.frontier import (
     tested_sizes,
     unbeaten,
     with_weight_drop,
+    without_recurrence,
 )
 from glstm.report.published import NETWORKS
 from glstm.report.results import Result, percent
@@ -27,8 +29,8 @@ from glstm.report.results import Result, percent
 SIZES = {"wide": (920 / 72, 460 / 72), "narrow": (400 / 72, 460 / 72)}  # inches, at 72 units
 OPERATIONS = Axis("operations a sequence, M, counted exactly", log=True)
 ERROR = Axis("error", log=True, percent=True)
-COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3), strict=True))
-MARKERS = dict(zip(SAVING.values(), ("v", "^", "P"), strict=True))  # of networks that save operations in other ways
+COLOURS = dict(zip(NAMES.values(), (0, 1, 7, 5, 2, 3, 8), strict=True))
+MARKERS = dict(zip((*SAVING.values(), *NOT_RECURRENT.values()), ("v", "^", "P", "X"), strict=True))
 OF_THE_PAPER, OF_OTHERS = 4, 6
 BY_OTHERS = "published by others"
 SEED, SEARCHED, MEAN, STAR = 2.5, 5.5, 8.0, 13.0  # sizes of marks: a star fills less than it spans
@@ -36,9 +38,11 @@ CAPTION = (
     "Sequential MNIST: error against operations; numbers are units. Filled: trained with images that move; hollow: "
     "with images as they are. Mean over seeds, with their range and each seed as a dot. Lines join the best of each "
     "kind; of the g-LSTM those with narrow gates, where images move (solid) and where they do not (dashed). Diamond: "
-    "the paper's network; hollow squares: what others published, not trained here, operations by our count."
+    "the paper's network; hollow squares: what others published, not trained here, operations by our count. Only "
+    "g-LSTMs were searched with a limit of operations: of other kinds there may be cheaper ones."
 )
 OF_DROP = " Stars: with weight drop, which most networks were not offered."
+OF_FEED_FORWARD = " Feed-forward: no recurrence, one hidden layer that has all pixels at once."
 OF_SEARCHES = " Crosses of thin lines: not tested yet, validation error of one seed."
 
 
@@ -56,13 +60,13 @@ def frontier_figure(results: list[Result]) -> str:
 
 
 def frontier_chart(results: dict[str, Result]) -> Chart | None:
-    dropped = with_weight_drop(results)
+    dropped, apart = with_weight_drop(results), without_recurrence(results)
     tested, tried = points(results), searched(results)
     if not tested and not tried:
         return None
     curves = []
     for name, with_drop in product(NAMES.values(), (False, True)):
-        own = [point for point in (dropped if with_drop else tested) if point.name == name]
+        own = [point for point in (dropped if with_drop else [*tested, *apart]) if point.name == name]
         legend = f"{name}, weight drop" if with_drop else name
         for moved in (True, False):  # the first is named in the legend
             if some := [point for point in own if point.kind.moved is moved]:
@@ -96,8 +100,8 @@ def frontier_chart(results: dict[str, Result]) -> Chart | None:
         texts=[one.name for one in NETWORKS],
     )
     sizes = tested_sizes([point for point in tested if point.name != GATED])
-    caption = CAPTION + (OF_DROP if dropped else "") + (f" Tested: {sizes}." if sizes else "")
-    caption += OF_SEARCHES if tried else ""
+    said = (OF_DROP, dropped), (OF_FEED_FORWARD, apart), (f" Tested: {sizes}.", sizes), (OF_SEARCHES, tried)
+    caption = "".join([CAPTION, *(text for text, there in said if there)])
     return Chart(caption, [*curves, others, paper], OPERATIONS, ERROR)
 
 

@@ -29,6 +29,7 @@ from glstm.report.words import (
     origin,
     searches,
     tries,
+    verdict,
 )
 
 STYLE = Path(__file__).with_name("style.css")
@@ -74,8 +75,8 @@ def _first_screen(results: list[Result]) -> str:
     picture = frontier_figure(results)
     against = f"<h3>{AGAINST}</h3>{picture}{_others(results)}" if picture else ""
     return (
-        f'<p>{escape(ASKED)}</p><ol class="answer">{said}</ol>{by_track[0]}{against}{by_track[1]}'
-        f"<p>{escape(not_finished(results))}</p>"
+        f'<p>{escape(ASKED)}</p><p><strong>{escape(verdict(results))}</strong></p><ol class="answer">{said}</ol>'
+        f"{by_track[0]}{against}{by_track[1]}<p>{escape(not_finished(results))}</p>"
     )
 
 

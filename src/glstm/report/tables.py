@@ -22,6 +22,7 @@ from glstm.report.words import (
     not_yet,
     notes,
     origin,
+    verdict,
 )
 
 GAMMA = f"Gamma, first {EARLY} steps"
@@ -109,6 +110,7 @@ def document(results: list[Result]) -> str:
         *([f"**{SMALL_SCALE}**"] if small else []),
         f"## {TITLE}",
         ASKED,
+        f"**{verdict(results)}**",
         *(f"- {sentence}" for sentence in answer(results)),
         *([text] if (text := not_finished(results)) else []),
     ]

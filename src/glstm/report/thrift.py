@@ -22,6 +22,8 @@ from glstm.report.frontier import (
     lacking,
     points,
     searched,
+    unbeaten,
+    without_recurrence,
 )
 from glstm.report.results import Rows, millions, percent, spread
 
@@ -59,6 +61,12 @@ def thrift(results: Results) -> Claim:
         )
         if untested := lacking(results, "tested"):
             in_short += f" {untested[0].upper()}{untested[1:]} are not tested yet."
+    if gated and (apart := unbeaten(without_recurrence(results))):
+        said = ", ".join(f"{_cost(one)} ({one.label})" for one in apart)
+        parts.append(
+            "a network without recurrence, which is no rival here, because its hidden layer has all pixels at once, is "
+            f"at {said}"
+        )
     judged = finished(results, FRONTIER, SMALL, THRIFTY)
     if not judged:
         parts += _by_validation(tried)

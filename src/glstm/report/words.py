@@ -5,6 +5,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
+from glstm.report.claim import FAILS, HOLDS, IN_PART, OPEN
 from glstm.report.claims import claims
 from glstm.report.comparisons import (
     PAPER,
@@ -21,7 +22,7 @@ from glstm.report.comparisons import (
     on_tasks,
     pairs,
 )
-from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try
+from glstm.report.results import LAST, Missing, Result, Rows, Run, Search, Try, listed
 
 TITLE = "Gaussian-gated LSTMs: does the paper's result hold?"
 ASKED = (
@@ -44,6 +45,25 @@ HOW = (
 SMALL_SCALE = "On a small scale: nothing here is to be quoted."
 NOT_YET = "not repeated yet"
 IN_TEXT = {"paper": "by the paper's recipe", "best": "with each network at its best"}
+
+
+# What is said of so many claims: one, and several.
+VERBS = {
+    HOLDS: ("holds", "hold"),
+    IN_PART: ("holds in part", "hold in part"),
+    FAILS: ("does not hold", "do not hold"),
+    OPEN: ("is not judged yet", "are not judged yet"),
+}
+
+
+def verdict(results: list[Result]) -> str:
+    """The answer to the title, and how it follows from the paper's claims."""
+    found = Counter(claim.badge for claim in claims(results) if claim.whose == "paper")
+    parts = [f"{found[badge]} {verbs[found[badge] > 1]}" for badge, verbs in VERBS.items() if found[badge]]
+    alone = {HOLDS: "Yes", FAILS: "No", OPEN: "Not known yet"}
+    several = "Not known in all yet" if found[OPEN] else "In part"
+    short = alone.get(next(iter(found)), several) if len(found) == 1 else several
+    return f"{short}. Of the paper's {found.total()} claims {listed(parts)}."
 
 
 def answer(results: list[Result]) -> list[str]:
@@ -71,7 +91,7 @@ def answer(results: list[Result]) -> list[str]:
     ]
     so_far = f"; not repeated yet: {', '.join(lacking)}" if lacking else ""
     return [
-        f"Sooner? The g-LSTM learns sooner than the LSTM {' and '.join(sooner)}{so_far}.",
+        f"Sooner? By the median epoch, the g-LSTM learns sooner than the LSTM {' and '.join(sooner)}{so_far}.",
         f"Lower? Its error is lower by more than chance {' and '.join(lower)}{_higher(compared)}.",
         cheaper,
     ]
