@@ -161,6 +161,9 @@ def test_what_is_said_below_the_table():
     )
     words = f"a GRU of 110 units is at {spread(errors(gru))} and a Clockwork LSTM of 110 at {spread(errors(clocks))}"
     assert words in text
+    (half,) = (arm for arm in figures("results/small.json")["arms"] if arm["key"] == "lstm-64")
+    assert half["runs"][0]["recipe"]["lr"] == 2e-3
+    assert f"an LSTM of 64 units is at {spread(errors(half))}" in text
     for key in ("glstm-best", "lstm-best"):
         (arm,) = (one for one in figures("results/table1-smnist.json")["arms"] if one["key"] == key)
         assert max(one["change"]["lr"] for one in arm["search"]["tries"]) == 1e-3

@@ -194,7 +194,7 @@ def table(
         k = apply_threshold(gate.openness(moments, unit, training), threshold)
         return k.expand(expected).to(dtype)  # a gate that opens all units alike has one column for all of them
 
-    if type(gate) is Gaussian and values["mu"].shape == (hidden_size,):
+    if type(gate) is Gaussian and dtype is torch.float32 and values["mu"].shape == (hidden_size,):
         k = cpu_gaussian.differentiable_table(moments, values["mu"], values["sigma"], threshold, by_torch)
         if k is not None:
             return k

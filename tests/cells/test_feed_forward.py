@@ -77,6 +77,18 @@ def test_sequences_of_several_lengths_and_layouts():
     assert torch.allclose(own(x, sequence=False)[1][0], own(x)[1][0], atol=1e-6)
 
 
+def test_the_last_state_alone_can_be_asked_for_in_every_way_of_calling():
+    own, x = layer(), torch.randn(4, B, D)
+    _, state = own(x)
+    for call in ((x, state), (x[:, 0],), (pack_padded_sequence(x, torch.tensor([4, 3, 2, 1])),)):
+        output, after = own(*call, sequence=False)
+        assert output is None
+        assert all(torch.equal(one, other) for one, other in zip(after, own(*call)[1], strict=True))
+    lengths = torch.tensor([4, 3, 0, 1])
+    assert own(x, lengths=lengths, sequence=False)[0] is None
+    assert own(x[:, :0])[0].shape == (4, 0, H)
+
+
 def test_no_steps_leave_the_state_as_it_was():
     own, x = layer(), torch.randn(2, B, D)
     _, state = own(x)
@@ -100,7 +112,7 @@ def test_its_operations_are_those_of_a_hidden_layer():
     assert layer().count_ops(T) == H * (2 * T * D + 6)
 
 
-def test_the_experiment_trains_such_networks():
+def test_the_experiments_networks_are_made_of_it():
     images, labels = torch.randint(0, 256, (20, 16, 1), dtype=torch.uint8), torch.arange(20) % 10
     task = PixelTask("smnist", (images, labels), (images[:4], labels[:4]))
     for arm in EXPERIMENTS["no-recurrence"].arms:

@@ -85,7 +85,7 @@ def test_times_that_are_in_no_order_are_left_to_torch(times):
     k = by_layer(unit, times)
     assert k.grad_fn is not None
     assert k.grad_fn.name() != NODE
-    assert torch.equal(k.isnan(), by_torch(unit, times).isnan())
+    torch.testing.assert_close(k, by_torch(unit, times), rtol=0, atol=0, equal_nan=True)
 
 
 def test_values_and_times_may_lie_anywhere_in_memory():
@@ -156,6 +156,13 @@ def test_one_value_for_all_units_has_a_column_for_each_with_and_without_gradient
     assert k.shape == (5, 4)
     with torch.no_grad():
         assert torch.equal(k, table(Gaussian(), one, PLAIN, times, 0.0, True, 4, torch.float32))
+
+
+def test_a_table_has_the_type_of_the_weights():
+    unit, times = values(5), torch.arange(1.0, 301)
+    k = table(Gaussian(), unit, PLAIN, times, 0.0, True, 5, torch.bfloat16)
+    assert k.dtype is torch.bfloat16
+    assert torch.equal(k, by_torch(unit, times).bfloat16())
 
 
 def test_torch_func_goes_another_way():

@@ -74,7 +74,7 @@ def test_a_network_that_saves_operations_in_another_way_answers_too(key, words):
         run.curve["test_error"][-1] = 0.001
     claim = claims(results)[-1]
     assert claim.badge == "does not hold"
-    said = f"the cheapest LSTM, GRU or other network whose error is not clearly higher takes 0.5 M ({words}, "
+    said = f"the cheapest LSTM, GRU or other recurrent network whose error is not clearly higher takes 0.5 M ({words}, "
     assert said in claim.sentence
     without = claims([result for result in results if result.name != "thrifty"])[-1]
     assert without.badge == "not judged yet"  # what is said stays, and waits for them
@@ -91,7 +91,12 @@ def test_each_kind_has_its_own_mark_in_picture_and_legend():
     assert len({colour for colour, _ in looks.values()}) == len(looks)
     assert looks["pruned LSTM"][1] == "v"
     shown = page(results)
-    for classes, name in (("mark down", "pruned LSTM"), ("mark up", "Phased LSTM"), ("mark cross", "Clockwork LSTM")):
+    for classes, name in (
+        ("mark down", "pruned LSTM"),
+        ("mark up", "Phased LSTM"),
+        ("mark cross", "Clockwork LSTM"),
+        ("mark times", "feed-forward"),
+    ):
         assert re.search(f'<li class="c[0-9] {classes}( hollow)?">{name}</li>', shown)
 
 
@@ -101,7 +106,11 @@ def test_marks_are_filled_where_images_moved():
     means = [curve for curve in chart.curves if curve.low and curve.texts]
     for moved in (True, False):
         shown = [place for curve in means if curve.hollow is not moved for place in zip(curve.x, curve.y)]
-        own = [(point.operations / 1e6, point.error) for point in points(found) if point.kind.moved is moved]
+        own = [
+            (point.operations / 1e6, point.error)
+            for point in [*points(found), *without_recurrence(found)]
+            if point.kind.moved is moved
+        ]
         assert own
         assert sorted(shown) == sorted(own)
     assert [curve.dashed for curve in chart.curves if curve.line and curve.colour == 0] == [False, True]
@@ -136,7 +145,7 @@ def test_what_is_not_searched_is_said_and_what_is_best_so_far():
     four.search.tries[:] = [replace(one, validation=None, operations=None) for one in four.search.tries]
     eight.search.tries[0] = replace(eight.search.tries[0], validation=0.011, operations=5e5)
     sentence = claims(results)[-1].sentence
-    assert "have GRU of 8 units at 1.10 % with 0.5 M, the best other network so far" in sentence
+    assert "have GRU of 8 units at 1.10 % with 0.5 M, the best other recurrent network so far" in sentence
     assert sentence.endswith("not searched yet: GRUs of 4 units; not tested yet: GRUs of 4, 8 and 16 units.")
 
 
@@ -144,7 +153,7 @@ def test_a_gru_counts_as_an_lstm_does():
     results = made_up()
     small = named(results, "small").arm("gru-8")
     assert (
-        "no LSTM, GRU or other network that was tested has both a lower error and fewer operations"
+        "no LSTM, GRU or other recurrent network that was tested has both a lower error and fewer operations"
         in claims(results)[-1].sentence
     )
     for run in small.runs:
@@ -155,11 +164,11 @@ def test_a_gru_counts_as_an_lstm_does():
     claim = claims(results)[-1]
     assert claim.badge == "does not hold"
     assert (
-        "the cheapest LSTM, GRU or other network whose error is not clearly higher takes 0.5 M (GRU of 8 "
+        "the cheapest LSTM, GRU or other recurrent network whose error is not clearly higher takes 0.5 M (GRU of 8 "
         in claim.sentence
     )
     (_, rows), *_ = claim.evidence
-    assert rows[0][-1] == "cheapest LSTM, GRU or other network whose error is not clearly higher (95 %)"
+    assert rows[0][-1] == "cheapest LSTM, GRU or other recurrent network whose error is not clearly higher (95 %)"
     assert {row[-1] for row in rows[1:]} == {"0.5 M (GRU of 8 units, 0.10 %)"}
     assert {row[-2] for row in rows[1:]} == {"GRU of 8 units, 0.10 % with 0.5 M"}
     assert (
@@ -195,14 +204,14 @@ def test_the_first_screen_has_the_points_whose_limits_were_set_beforehand():
     assert cheaper == (
         "Cheaper? By the paper's recipe a charge for openness leaves 1 M of 79 M operations, and the error is 0.20 % "
         "instead of 0.52 %. Trained for few operations, with units closed, g-LSTMs are at 0.20 % with 1 M and at "
-        "0.10 % with 2 M operations a sequence, with training images shifted at random by a pixel. Every other network "
-        "tested has a clearly higher error than these."
+        "0.10 % with 2 M operations a sequence, with training images shifted at random by a pixel. Every other "
+        "recurrent network tested has a clearly higher error than these."
     )
     for run in named(results, "small").arm("lstm-64").runs:
         run.curve["test_error"][-1] = 0.0015
     *_, cheaper = answer(results)
     assert cheaper.endswith(
-        "The cheapest other networks tested whose error is not clearly higher: "
+        "The cheapest other recurrent networks tested whose error is not clearly higher: "
         "LSTM of 64 units, 0.15 % with 46 M; none."
     )
     plain = [arm for arm in named(results, "frontier").arms if not arm.moved]
@@ -319,10 +328,7 @@ def test_a_network_without_recurrence_is_shown_and_answers_no_claim():
     assert {point.name for point in apart} == {*NAMES.values()} - {GATED, *RIVALS}
     claim = claims(results)[-1]
     assert claim.badge == "holds"  # though these are better than every g-LSTM
-    assert (
-        "which is no rival here, because its hidden layer has all pixels at once, is at 0.05 % with 0.1 M"
-        in claim.sentence
-    )
+    assert "one hidden layer and weights of its own for each pixel: 0.05 % with 0.1 M" in claim.sentence
     chart = frontier_chart(found)
     assert chart
     assert OF_FEED_FORWARD in chart.caption

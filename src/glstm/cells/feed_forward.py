@@ -63,7 +63,8 @@ class FeedForward(Recurrent):
     ) -> tuple[Any, Tensor | State]:
         """As other cells; without `sequence`, None instead of the outputs of all steps."""
         if sequence or hx is not None or lengths is not None or not isinstance(input, Tensor) or input.dim() != 3:
-            return super().forward(input, hx, lengths=lengths)
+            output, state = super().forward(input, hx, lengths=lengths)
+            return output if sequence else None, state
         self._check(input)
         x = input if self.batch_first else input.transpose(0, 1)
         batch, count, _ = x.shape
@@ -78,12 +79,13 @@ class FeedForward(Recurrent):
         if not len(x):
             return x.new_empty(0, *h.shape), state
         numbers = steps.T + torch.arange(len(x), device=x.device).unsqueeze(1)  # of steps (T, B)
-        self._require_room(int((steps + len(x) if valid is None else steps + valid.sum(0).unsqueeze(1)).max()))
+        seen = len(x) if valid is None else valid.sum(0).unsqueeze(-1)
+        if x.shape[1]:
+            self._require_room(int((steps + seen).max()))
         each = layer.weight.view(self.hidden_size, self.t_max, self.input_size).permute(1, 2, 0)
         added = x.unsqueeze(-1) * each[numbers.clamp(max=self.t_max - 1)]  # (T, B, D, H); at padding x is 0
         sums = sums + added.sum(2).cumsum(0)
         output = self._output(sums)
-        seen = len(x) if valid is None else valid.sum(0).unsqueeze(-1)
         return output, (after_last(output, h, valid), sums[-1], steps + seen)
 
     @property

@@ -1,6 +1,7 @@
 from itertools import product
 
 from glstm.experiments.experiment import SEEDS, TEN_SEEDS, Arm, Experiment
+from glstm.experiments.protocol import moving
 from glstm.recipes import PRESETS
 
 V_T = 0.01
@@ -11,9 +12,8 @@ THRIFTY = BASE.changed(units=220, gate={"sigma": 25.0}, budget=10.0)  # what val
 
 
 def grid(units: tuple[int, ...], sigmas: tuple[float, ...], budgets: tuple[float, ...], shift: int = 0) -> tuple:
-    data = {"data": {"shift": shift}} if shift else {}
     return tuple(
-        {"units": count, "gate": {"sigma": sigma}, "budget": budget, **data}
+        {"units": count, "gate": {"sigma": sigma}, "budget": budget, **moving(shift)}
         for count, sigma, budget in product(units, sigmas, budgets)
     )
 

@@ -21,6 +21,11 @@ RATES = (1e-3, 2e-3)
 LOWER_RATES = (5e-4, 1e-3)  # of the first grid, on sequential MNIST: the larger one was the better for both networks
 
 
+def moving(shift: int) -> dict[str, Any]:
+    """What a try says of its training images; without a shift, nothing."""
+    return {"data": {"shift": shift}} if shift else {}
+
+
 def left_open(recipe: Recipe) -> Tries:
     """Four tries. On CIFAR-10, how long; else for gates whose rate the paper does not give, the rate; for others,
     clipping."""
@@ -34,10 +39,7 @@ def left_open(recipe: Recipe) -> Tries:
 def best_of_images(steps: int, rates: tuple[float, ...] = RATES) -> Tries:
     """Eight tries: the rate, biases for long memories, and images that move by a pixel."""
     biases = ({"forget_bias": 1.0}, {"chrono": float(steps)})
-    return tuple(
-        {"lr": rate, **bias, "data": {"shift": shift}} if shift else {"lr": rate, **bias}
-        for rate, bias, shift in product(rates, biases, (0, 1))
-    )
+    return tuple({"lr": rate, **bias, **moving(shift)} for rate, bias, shift in product(rates, biases, (0, 1)))
 
 
 def best_of_adding(steps: int) -> Tries:

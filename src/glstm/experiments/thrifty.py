@@ -2,7 +2,7 @@ from itertools import product
 from typing import Any
 
 from glstm.experiments.experiment import Arm, Experiment
-from glstm.experiments.protocol import RATES, Tries, at_its_best, best_of_images
+from glstm.experiments.protocol import RATES, Tries, at_its_best, best_of_images, moving
 from glstm.experiments.table1_smnist import BEST
 from glstm.recipes import Recipe
 
@@ -27,7 +27,7 @@ PRUNED = ((110, 0.9), (110, 0.98), (32, 0.9), (16, 0.9))  # units, and the share
 def eight(name: str, values: tuple[Any, ...]) -> Tries:
     """Eight tries: a value of the gate, one rate for weights and gates, and images that move by a pixel."""
     return tuple(
-        {"gate": {name: value}, "lr": rate, "gate_lr": rate, **({"data": {"shift": shift}} if shift else {})}
+        {"gate": {name: value}, "lr": rate, "gate_lr": rate, **moving(shift)}
         for value, rate, shift in product(values, RATES, (0, 1))
     )
 

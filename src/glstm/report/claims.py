@@ -146,7 +146,7 @@ def _adapts(results: Results) -> Claim:
             f"by the paper's recipe every seed learns to add from {sum(learnt)} of {len(found)} starts of the gates"
             + (f", with mean errors from {form(min(means))} to {form(max(means))}" if means else "")
         )
-        parts.append("whether gates that stay where they start learn it, too, was not tested")
+        parts.append("whether networks learn to add with gates that stay where they start was not tested")
     judged = finished(results, "table1-adding1000", "fig3-trainability", "appB-inits")
     badge = badge_for(judged, sum(learnt), len(learnt))
     says = "Gates adapt to the task, even from extreme starts."

@@ -21,7 +21,16 @@ GATE_COLUMNS = 200  # steps that a picture of gates shows
 ZERO = 3e-5  # where a threshold of 0 is drawn on a log axis
 MOST_CURVES = 10  # in one figure
 # Classes of the style sheet; other marks are round there.
-MARKS = {"^": " up", "v": " down", "P": " cross", "x": " times", "s": " square", "D": " diamond", "*": " star"}
+MARKS = {
+    "^": " up",
+    "v": " down",
+    "P": " cross",
+    "x": " times",
+    "X": " times",
+    "s": " square",
+    "D": " diamond",
+    "*": " star",
+}
 SHORT = {"paper": "by the\npaper", "best": "at its\nbest", "given": "given"}
 
 ERROR = Axis("test error", log=True, percent=True)

@@ -80,7 +80,7 @@ def in_words(one: Point | Searched) -> str:
 # Networks that are compared, by what `sort_of` says of them.
 SIZED = {"lstm": "LSTM", "gru": "GRU"}  # which save operations by being small
 SAVING = {"pruned": "pruned LSTM", "plstm": "Phased LSTM", "clockwork": "Clockwork LSTM"}  # and in other ways
-NOT_RECURRENT = {"glstm.cells.feed_forward:FeedForward": "feed-forward"}  # beside them: it has a whole sequence at once
+NOT_RECURRENT = {"glstm.cells.feed_forward:FeedForward": "feed-forward"}  # beside them
 NAMES = {"glstm": "g-LSTM", **SIZED, **SAVING, **NOT_RECURRENT}
 GATED, RIVALS = NAMES["glstm"], (*SIZED.values(), *SAVING.values())
 
@@ -206,7 +206,7 @@ def among_rivals(names: Iterable[str]) -> str:
     """Those of the g-LSTM's rivals that are among these, in words; at least the LSTM."""
     there = set(names)
     small = [name for name in SIZED.values() if name in there] or [SIZED["lstm"]]
-    return listed([*small, "other network"] if there & {*SAVING.values()} else small, "or")
+    return listed([*small, "other recurrent network"] if there & {*SAVING.values()} else small, "or")
 
 
 def tested_sizes(plain: list[Point]) -> str:

@@ -42,7 +42,7 @@ CAPTION = (
     "g-LSTMs were searched with a limit of operations: of other kinds there may be cheaper ones."
 )
 OF_DROP = " Stars: with weight drop, which most networks were not offered."
-OF_FEED_FORWARD = " Feed-forward: no recurrence, one hidden layer that has all pixels at once."
+OF_FEED_FORWARD = " Feed-forward: no recurrence, but one hidden layer with weights of its own for each pixel."
 OF_SEARCHES = " Crosses of thin lines: not tested yet, validation error of one seed."
 
 

@@ -75,7 +75,7 @@ def _first_screen(results: list[Result]) -> str:
     picture = frontier_figure(results)
     against = f"<h3>{AGAINST}</h3>{picture}{_others(results)}" if picture else ""
     return (
-        f'<p>{escape(ASKED)}</p><p><strong>{escape(verdict(results))}</strong></p><ol class="answer">{said}</ol>'
+        f'<p><strong>{escape(verdict(results))}</strong></p><p>{escape(ASKED)}</p><ol class="answer">{said}</ol>'
         f"{by_track[0]}{against}{by_track[1]}<p>{escape(not_finished(results))}</p>"
     )
 

@@ -109,8 +109,8 @@ def document(results: list[Result]) -> str:
         "[report.html](report.html) has the figures.",
         *([f"**{SMALL_SCALE}**"] if small else []),
         f"## {TITLE}",
-        ASKED,
         f"**{verdict(results)}**",
+        ASKED,
         *(f"- {sentence}" for sentence in answer(results)),
         *([text] if (text := not_finished(results)) else []),
     ]

@@ -64,8 +64,8 @@ def thrift(results: Results) -> Claim:
     if gated and (apart := unbeaten(without_recurrence(results))):
         said = ", ".join(f"{_cost(one)} ({one.label})" for one in apart)
         parts.append(
-            "a network without recurrence, which is no rival here, because its hidden layer has all pixels at once, is "
-            f"at {said}"
+            "not counted, because it is not recurrent, is a network with one hidden layer and weights of its own for "
+            f"each pixel: {said}"
         )
     judged = finished(results, FRONTIER, SMALL, THRIFTY)
     if not judged:
@@ -102,9 +102,11 @@ def _in_short(gated: list[Point], plain: list[Point]) -> str:
     as_good = [cheapest(plain, point) for point in shown]
     rivals = "; ".join(f"{in_words(one)}, {_cost(one)}" if one else "none" for one in as_good)
     several = len(shown) > 1
-    others = f"The cheapest other network{'s' if several else ''} tested {NOT_HIGHER}: {rivals}"
+    others = f"The cheapest other recurrent network{'s' if several else ''} tested {NOT_HIGHER}: {rivals}"
     if not any(as_good):
-        others = f"Every other network tested has a clearly higher error than {'these' if several else 'this'}"
+        others = (
+            f"Every other recurrent network tested has a clearly higher error than {'these' if several else 'this'}"
+        )
     return (
         f"Trained for few operations, with units closed, g-LSTMs are at {said} operations a sequence, {where}. {others}"
     )
@@ -120,8 +122,8 @@ def _by_validation(tried: list[Searched]) -> list[str]:
     if small:
         best = min(small, key=lambda one: one.error)
         said.append(
-            f"{in_words(best)} at {_cost(best)}, the best other network so far that takes no more than the paper's "
-            f"network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
+            f"{in_words(best)} at {_cost(best)}, the best other recurrent network so far that takes no more than "
+            f"the paper's network (about {millions(PAPER_EXACT)}, at {percent(PAPER_ERROR)})"
         )
     return [f"the searches (validation error, one seed) have {', and '.join(said)}"] if said else []
 

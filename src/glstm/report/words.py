@@ -61,9 +61,9 @@ def verdict(results: list[Result]) -> str:
     found = Counter(claim.badge for claim in claims(results) if claim.whose == "paper")
     parts = [f"{found[badge]} {verbs[found[badge] > 1]}" for badge, verbs in VERBS.items() if found[badge]]
     alone = {HOLDS: "Yes", FAILS: "No", OPEN: "Not known yet"}
-    several = "Not known in all yet" if found[OPEN] else "In part"
+    several = "Not fully known yet" if found[OPEN] else "In part"
     short = alone.get(next(iter(found)), several) if len(found) == 1 else several
-    return f"{short}. Of the paper's {found.total()} claims {listed(parts)}."
+    return f"{short}. Of the paper's {found.total()} claims, {listed(parts)}."
 
 
 def answer(results: list[Result]) -> list[str]:
