@@ -10,10 +10,13 @@ SAID = {
     "the pruned LSTM of 16 units": ["thrifty pruned-16-90"],
     "the frontier's point of 0.1 M operations": ["frontier plain-0.1", "frontier plain-0.25", "pruning thrifty"],
     "the two networks of Fig. 1": ["fig1-cells glstm", "fig1-cells lstm"],
+    "those without recurrence": ["no-recurrence ff-50", "no-recurrence ff-100"],
     "those with weight drop": [
         "weight-drop plain-0.1",
         "weight-drop plain-0.25",
         "weight-drop plain-6",
+        "weight-drop moved-0.25",
+        "weight-drop moved-0.09",
         "weight-drop clockwork-32",
     ],
 }

@@ -79,9 +79,36 @@ def test_that_it_does_not_help_small_networks():
         assert f"{name} of 32 units {without} without, {some} and {much} with shares of 0.1 and 0.3" in CAME_OUT
 
 
+def test_where_images_move():
+    frontier = {arm["key"]: arm for arm in RESULTS["frontier"]["arms"]}
+    for key, charge, share in (("moved-0.25", 3, 0.3), ("moved-0.09", 15, 0.1)):
+        assert (chosen(key)["budget"], chosen(key)["weight_drop"], chosen(key)["lr"]) == (charge, share, 2e-3)
+        assert len(ARMS[key]["runs"]) == 10
+        assert closed(ARMS[key], "cached_ops") < ARMS[key]["most_operations"]
+        assert f"{spread(errors(ARMS[key]))} with {operations(key)}" in CAME_OUT
+        assert max(errors(ARMS[key])) < mean(errors(frontier[key]))
+    both = (spread(errors(frontier[key])) for key in ("moved-0.25", "moved-0.09"))
+    assert f"The frontier's, without it, are at {' and at '.join(both)}" in CAME_OUT
+
+
+def test_what_was_tried_where_images_move():
+    for charge in (3.0, 5.0, 10.0, 15.0):
+        pairs = ((1e-3, 0.0), (2e-3, 0.1), (2e-3, 0.3))
+        tries = [
+            tried("moved-0.09", budget=charge, units=220, lr=lr, weight_drop=share)
+            for lr, share in pairs[charge > 10 :]
+        ]
+        cells = [f"{percent(one['validation'])}, {one['operations'] / 1e6:.3g} M" for one in tries]
+        assert f"| {charge:g} | {' | '.join([''] * (charge > 10) + cells)} |".replace("|  |", "| |") in CAME_OUT
+    nine = [one for one in ARMS["moved-0.09"]["search"]["tries"] if one["change"]["budget"] <= 10][:9]
+    assert min(one["operations"] for one in nine) > 0.09e6
+
+
 def test_readme_has_the_same():
     text = section("README.md", "## Does the paper's result hold?", "## Where to go on")
     assert f"{spread(errors(ARMS['plain-0.25']))} with {operations('plain-0.25')}, three seeds" in text
+    for key in ("moved-0.09", "moved-0.25"):
+        assert f"{spread(errors(ARMS[key]))} with {operations(key)}" in text
     choosing = section("docs/choosing.md", "- **weight drop**", "- **threshold**")
     rate, both = (validation("plain-6", budget=3.0, lr=2e-3, weight_drop=share) for share in (0.0, 0.3))
     assert f"from {rate} to {both}" in choosing
