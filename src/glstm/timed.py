@@ -187,16 +187,21 @@ def table(
     dtype: torch.dtype,
 ) -> Tensor:
     """k (T, H), or (T, B, H), of a gate whose units have these values, at these times."""
-    moments, expected = frame.relative(times, dtype), (*times.shape, hidden_size)
+
+    translated = onnx_export.Translatable if onnx_export.exporting() else nullcontext
 
     def by_torch(moments: Tensor, *each: Tensor) -> Tensor:
         unit = dict(zip(gate.names, each, strict=True))
-        k = apply_threshold(gate.openness(moments, unit, training), threshold)
-        return k.expand(expected).to(dtype)  # a gate that opens all units alike has one column for all of them
+        with translated():
+            k = apply_threshold(gate.openness(moments, unit, training), threshold)
+        # A gate that opens all units alike has one column for all of them.
+        return k.expand(*times.shape, hidden_size).to(dtype)
 
-    if type(gate) is Gaussian and dtype is torch.float32 and values["mu"].shape == (hidden_size,):
-        k = cpu_gaussian.differentiable_table(moments, values["mu"], values["sigma"], threshold, by_torch)
+    with translated():
+        moments = frame.relative(times, dtype)
+    if type(gate) is Gaussian and dtype is torch.float32:
+        mu, sigma = values["mu"], values["sigma"]
+        k = cpu_gaussian.differentiable_table(moments, mu, sigma, threshold, hidden_size, by_torch)
         if k is not None:
             return k
-    with onnx_export.Translatable() if onnx_export.exporting() else nullcontext():
-        return by_torch(moments, *(values[name] for name in gate.names))
+    return by_torch(moments, *(values[name] for name in gate.names))

@@ -20,7 +20,9 @@ LEAST = {dtype: ceil(log(torch.finfo(dtype).tiny)) for dtype in TIME_TYPES}
 Again = Callable[[Tensor, Tensor, Tensor], Tensor]  # moments, mu, sigma -> k (T, H)
 
 
-def differentiable_table(moments: Tensor, mu: Tensor, sigma: Tensor, threshold: float, again: Again) -> Tensor | None:
+def differentiable_table(
+    moments: Tensor, mu: Tensor, sigma: Tensor, threshold: float, hidden_size: int, again: Again
+) -> Tensor | None:
     """k (T, H) in float32, if gradients of mu or sigma are wanted; None if the engine cannot be used. `again` makes the
     same table by torch, for derivatives of derivatives."""
     values = (mu, sigma)
@@ -32,7 +34,7 @@ def differentiable_table(moments: Tensor, mu: Tensor, sigma: Tensor, threshold: 
         return None
     if not all(value.is_cpu and value.dtype is torch.float32 for value in values):
         return None
-    if not 0 <= threshold < 1 or moments.dim() != 1 or mu.dim() != 1 or mu.shape != sigma.shape:
+    if not 0 <= threshold < 1 or moments.dim() != 1 or {mu.shape, sigma.shape} != {(hidden_size,)}:
         return None
     if cpu.engine() is None or not _in_order(moments):
         return None
